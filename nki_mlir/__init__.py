@@ -53,7 +53,7 @@ packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.target
 
 
 def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
-    """Describe a tensor by shape and dtype alone, for ``kernel.lower``.
+    """Describe a tensor by its shape and dtype, for ``kernel.lower``.
 
     Arguments:
         shape: its extents

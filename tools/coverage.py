@@ -81,7 +81,7 @@ def operations(module: Any, name: str, sample: Any) -> list[str]:
     with watching(module, name) as emitted:
         kernel = sample.kernel()
         spec = kernel.specialize(kernel.bind(sample.arrays, {}, is_array, describe_array))
-    if name.endswith(("range", "loop", "scalar")):          # what the function emits besides belongs to the body
+    if name.endswith(("range", "loop", "scalar")):          # other operations that it emits belong to the body
         emitted = re.findall(r"\bscf\.(?:for|while)\b", "\n".join(map(str, spec.modules)))[:1] or emitted
     return list(dict.fromkeys(emitted))
 

@@ -5,7 +5,7 @@ A process collects the tests and runs them once without a change, with a probe b
 mutant, the tests that ran its line run first, short ones before others. For a mutant in the body of a function the
 process forks, and the fork replaces the function's code. The body of a function that ran during the imports, and code
 outside of functions, may have left their results in other modules: such mutants are loaded in a fork of a process that
-has imported the libraries alone. A test that fails with a mutant counts if it passes by itself without one. Files do
+has imported only the libraries. A test that fails with a mutant counts if it passes by itself without one. Files do
 not change, so processes that a test starts run without the mutant; FileCheck tests run their commands in the fork
 (``filecheck_tests``).
 """

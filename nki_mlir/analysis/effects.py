@@ -151,7 +151,7 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
 
 
 def argument_number(value: Value, block: Block) -> int | None:
-    """Return the index of a value among a block's arguments; None if it is no argument."""
+    """Return the index of a value among a block's arguments; None if it is not an argument."""
     if isinstance(value.owner, ir.Block) and value.owner == block:
         return ir.BlockArgument(value).arg_number
     return None

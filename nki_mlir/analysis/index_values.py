@@ -50,7 +50,7 @@ def roots(value: Value) -> list[Value]:
 
 
 def constant_of(value: Value) -> int | None:
-    """Return the value of an index value that is computed from constants alone, else None."""
+    """Return the value of an index value that is computed only from constants, else None."""
     op = defining(value)
     if op is None:
         return None

@@ -19,7 +19,7 @@ from nki_mlir.dialects.op import O, Op, changed, with_forms
 from nki_mlir.dialects.verification import verify
 from nki_mlir.dialects.verifier import BeyondDimension, BrokenRule, ShapeMismatch
 
-Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
+Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form that has only symbols
 
 
 class AlwaysOutOfBounds(BeyondDimension):

@@ -207,7 +207,7 @@ class UnexpectedOutputDependencies(KernelError):
     message = "Unexpected output dependencies, missing indices in the dst access: {missing}"
     why = "iterations of nl.affine_range and programs of a grid are independent, but each of them writes {name} here"
     fix = "index {name} with {missing}, accumulate with +=, or make the loop an nl.sequential_range"
-    programs: tuple[int, ...] = ()              # the grid's axes, where it misses these alone
+    programs: tuple[int, ...] = ()              # the grid's axes, if it misses only these
 
 
 class SharedHbmInside(KernelError):

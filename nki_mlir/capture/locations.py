@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the source positions of instructions in the user's code, and the frames that run.
 
-Since 3.11 Python keeps the lines and columns of each instruction. 3.10 keeps lines alone, so code that is compiled
+Since 3.11 Python keeps the lines and columns of each instruction. 3.10 keeps only lines, so code that is compiled
 here is compiled with a separate line number for each node of the AST; the positions are read from those numbers,
 and then the code gets its real lines. For code that Python compiled, its file is compiled once more in this way.
 """

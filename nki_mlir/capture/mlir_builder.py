@@ -231,8 +231,8 @@ class MlirBuilder(OperationEmitter):
             self.output_writes.wrote(op, buffer, symbols)
 
     def out_of_scope(self, buffer: Buffer) -> None:
-        """Raise the error for a tensor of a block that has ended, or, after a branch on program ids alone, request
-        their numbers."""
+        """Raise the error for a tensor of a block that has ended, or, after a branch that only program ids decide,
+        request their numbers."""
         if not isinstance(buffer.scope, Scope) or buffer.scope.root() != self.scopes[0].root():
             raise OfAnotherCall(name=buffer.name)
         roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]

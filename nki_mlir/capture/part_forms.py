@@ -19,7 +19,7 @@ MOST_PARTS = 1 << 16
 
 class PartForm(NamedTuple):
     """The form of parts that differ only in their buffers and starts. ``pattern``: the steps and counts of the part as
-    an operand; None if the part is no operand as it is. ``form``: the form of its tile, if it is known."""
+    an operand; None if the part cannot be an operand unchanged. ``form``: the form of its tile, if it is known."""
 
     dims: tuple[Dim, ...]
     shape: Shape

@@ -148,7 +148,7 @@ class OperationObserver:
                     "keep the operands within the function's domain")
 
     def compare(self, op: Op, before: dict[str, np.ndarray], at: Location | None) -> None:
-        """Measure the rounding error of this operation alone, relative to float64."""
+        """Measure the rounding error of only this operation, relative to float64."""
         targets = [tile for _, tile in op.targets()]
         if len(targets) != 1:
             return
@@ -189,7 +189,7 @@ class OperationObserver:
         try:
             with np.errstate(all="ignore"):
                 wide = op.reference(*(numbers(b) for b in before.values()))
-        except Exception:                           # a reference may take the dtypes of its class alone
+        except Exception:                           # a reference may accept only the dtypes of its class
             return None
         return np.asarray(wide, np.float64) if isinstance(wide, np.ndarray) else None
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Editor queries on a text of MLIR: the word at a position, its definition and uses, completions, and an outline.
 
-The queries read the text alone, so they work while the text is not valid. Lines and columns are Python's: they
+The queries read only the text, so they work while the text is not valid. Lines and columns are Python's: they
 start at 0.
 """
 

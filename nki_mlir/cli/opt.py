@@ -95,7 +95,7 @@ def build_parser(passes: Sequence[PassSummary], upstream_names: Sequence[str] = 
     return p
 
 
-FORMS = {"asm": "assembly", "bin": "a binary container"}            # forms of --emit that are no module
+FORMS = {"asm": "assembly", "bin": "a binary container"}            # forms of --emit that are not modules
 
 
 def add_lowering(lowering: argparse._ArgumentGroup) -> None:

@@ -86,7 +86,7 @@ TORCH_XLA = vendor_names({"nki_mlir.compat.torch_xla_standin": "torch_xla torch_
 
 class Package(ModuleType):
     """A module whose classes keep their names when a submodule of the same name is imported: ``nl.tensor`` is the
-    class of annotations, ``nki.language.tensor`` a module for ``from ... import`` alone."""
+    class of annotations, ``nki.language.tensor`` a module only for ``from ... import``."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and isinstance(self.__dict__.get(name), type)):

@@ -188,7 +188,7 @@ class _Block:
         if fold is None or fold.identity is None or not after.reduced or (nest.mask and nest.mask != after.mask):
             return False
         if after.mask and not nest.mask and product_of(after) is not None:
-            return False                # a product writes its boxes alone
+            return False                # a product writes only its boxes
         return Constant(fold.dtype, type(nest.body.value)(fold.identity)) == nest.body
 
     def finish(self, reader: TileReader, nest: TileNest, op: Operation, following: int | None, start: Operation

@@ -224,7 +224,7 @@ def bare(text: str) -> str:
 
 
 def braces(attributes: dict[str, str]) -> list[str]:
-    """Return the attributes in braces; a unit attribute is its name alone."""
+    """Return the attributes in braces; a unit attribute is only its name."""
     if not attributes:
         return []
     listed = [name if text == "unit" else f"{name} = {text}" for name, text in attributes.items()]

@@ -49,7 +49,7 @@ class Labels:
         return str(labels.index(text))
 
     def text(self, operation: str, number: int) -> str:
-        """Return the label of a semaphore or queue; its number if it has no label that is a name of its alone."""
+        """Return the label of a semaphore or queue; its number if no label names only it."""
         labels = self.of[operation]
         if 0 <= number < len(labels) and labels.count(labels[number]) == 1 and NAME.fullmatch(labels[number]):
             return labels[number]

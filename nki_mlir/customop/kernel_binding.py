@@ -2,7 +2,7 @@
 """Custom operators in NKI kernels: a call on tensors in HBM becomes a ``nisa.gpsimd_call``, a single instruction.
 
 Its cost follows from a call on zeros, in which the emulated cores count: transfers, bytes and cycles depend on the
-shapes alone, unless a kernel's control flow depends on values.
+only shapes, unless a kernel's control flow depends on values.
 """
 
 import json

@@ -144,7 +144,7 @@ class Finding(NamedTuple):
 
 
 class TargetedOperation(Protocol):
-    """An operation, as far as rules of targets read it besides the fields that they name."""
+    """What rules of targets read of an operation in addition to the fields that they name."""
 
     engine: str
 
@@ -177,7 +177,7 @@ class TargetCheck:
                         instead=instead)
 
     def rule(self, holds: bool, rule: str, instead: str, contested: bool = False, settled: bool = False) -> None:
-        """Check a rule of this operation alone."""
+        """Check a rule that only this operation has."""
         if not holds:
             self.broken(RuleOfTarget, contested, settled, what=rule, instead=instead)
 
@@ -255,7 +255,7 @@ class TargetCheck:
 
 
 def _starts(op: TargetedOperation, tile: Tile) -> Iterator[int]:
-    """Yield free offsets that a tile can have: for the values of each symbol alone, which suffice to find a
+    """Yield free offsets that a tile can have: for the values of one symbol at a time, which suffice to find a
     crossing."""
     free = tile.access.free
     base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)

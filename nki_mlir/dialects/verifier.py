@@ -339,7 +339,7 @@ class Check:
                   "give each the same number of partitions")
 
     def rule(self, holds: bool, rule: str, fix: str = "give it values that this rule allows") -> None:
-        """Check a rule of this op alone; ``fix`` is the advice if it does not hold."""
+        """Check a rule that only this op has; ``fix`` is the advice if it does not hold."""
         if not holds:
             raise BrokenRule(op=self.name, what=rule, fix=fix)
 

@@ -51,7 +51,7 @@ def main() -> None:
     """Answer requests from standard input until it ends."""
     from nki_mlir.frameworks.stablehlo import LinkedProgram  # start-up: loads MLIR
     requests, answers = open(0, "rb", closefd=False), sys.stdout.buffer
-    sys.stdout = sys.stderr                     # standard output carries the answers alone
+    sys.stdout = sys.stderr                     # standard output carries only the answers
     programs = {}
     while requests.peek(1):
         module, arrays = pickle.load(requests)

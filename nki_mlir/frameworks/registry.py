@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The registry of kernels that graphs of this process call: their records, executors and native entries.
 
-A kernel in a graph is identified by the hash of its content and call form, never by a number of this process alone,
-so caches and exported modules name the same kernel everywhere. The registry releases nothing: executables of a
+A kernel in a graph is identified by the hash of its content and call form, never by a number that is valid only in this
+process, so caches and exported modules name the same kernel everywhere. The registry releases nothing: executables of a
 framework may outlive every Python object.
 
 A kernel's entry is its program as a C function, ``int32_t entry(void** data)``: ``data`` has the addresses of the

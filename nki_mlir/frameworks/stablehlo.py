@@ -3,7 +3,7 @@
 
 Graph and kernels become a single kernel function, which the CPU compiler for kernels takes like any other. A graph
 with operations that this compiler does not support runs around calls of the kernels (``NativeCalls``): linalg,
-bufferization and loops lower it to LLVM with the upstream passes alone, and each kernel's function gets as its body
+bufferization and loops lower it to LLVM with only upstream passes, and each kernel's function gets as its body
 a call of the kernel's native entry on the buffers.
 """
 
@@ -247,7 +247,7 @@ OUT_PARAMETERS = (
 HELPERS_INLINED = "builtin.module(inline,symbol-dce)"
 # On a host without an instruction that rounds to bfloat16, LLVM calls these functions, which no loaded library defines;
 # where there is one, it flushes denormals. So all rounding in arith, here and in the graph, becomes integer operations.
-# A float64 is rounded once: the 24 bits of float32 end with a 1 if the bits behind them are not zero.
+# A float64 is rounded once: the 24 bits of float32 end with a 1 if the lower bits are not zero.
 ROUNDED_TO_ODD = """
   %bits = arith.bitcast %x : f64 to i64
   %last_bit = arith.constant 0x20000000 : i64
@@ -442,7 +442,7 @@ def copies_to_linalg(module: Module) -> None:
 
 def flatten_empty(module: Module) -> None:
     """Give arguments without elements a single dim: the pass to LLVM leaves a function if one of its arguments has a
-    dim of 0 behind another one."""
+    dim of 0 after another dim."""
     memref, function = load("dialects.memref"), public_function(module)
     block = function.regions[0].blocks[0]
     for argument in block.arguments:

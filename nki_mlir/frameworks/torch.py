@@ -7,7 +7,7 @@ parameters in place. A kernel has no derivative: to differentiate, call it in th
 ``torch.autograd.Function`` that has a ``backward``.
 
 Dynamo traces ``call`` and evaluates ``plan_traced`` as a constant: capture runs while Dynamo builds the graph, on
-shapes, dtypes and constants alone, so a compiled graph has one operator for each call and is specialized to its
+only shapes, dtypes and constants, so a compiled graph has one operator for each call and is specialized to its
 shapes.
 """
 

@@ -77,7 +77,7 @@ class Folds:
 
 
 def is_function(target: object) -> bool:
-    """Return whether an operator computes its results from its arguments alone."""
+    """Return whether an operator computes its results only from its arguments."""
     return target is operator.getitem or (isinstance(target, torch._ops.OpOverload) and target.namespace in (
         "aten", "prims") and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags)
 

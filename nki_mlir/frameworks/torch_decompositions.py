@@ -171,7 +171,8 @@ def add(a: torch.Tensor, b: Any, *, alpha: float = 1) -> object:
 
 def index_put(a: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
               ) -> object:
-    """Write, or add, one number or one row under a mask of the first axes; upstream lowers these at numbers alone."""
+    """Write, or add, one number or one row under a mask of the first axes; upstream lowers these only at indices that
+    are numbers."""
     mask = indices[0] if len(indices) == 1 else None
     if mask is None or mask.dtype != torch.bool:
         return NotImplemented

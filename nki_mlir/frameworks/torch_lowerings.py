@@ -247,7 +247,7 @@ def digamma(op: Operation) -> Value:
 # -- in StableHLO ------------------------------------------------------------------------------------------------------
 def order_numbers(module: Module) -> None:
     """Let sorts of floats compare in PyTorch's order, in which NaN is the greatest number, and keep equal elements in
-    order. Upstream compares with LT or GT, which is no order of NaN.
+    order. Upstream compares with LT or GT, which do not order NaN.
 
     Sorts of which the program reads the first elements alone compare numbers directly in total order, which is what
     ``graph/greatest_elements.py`` searches by; elements that are equal may have any order there.

@@ -225,7 +225,7 @@ class Rewriting:
         return None
 
     def is_elementwise(self, node: Node, selected: list[Node]) -> bool:
-        """Return whether each row of the result has elements of the same rows alone."""
+        """Return whether each row of the result depends only on elements of the same row."""
         rank = node.meta["val"].dim() if isinstance(node.meta.get("val"), torch.Tensor) else 0
         operands = [arg.meta["val"] for arg in node.all_input_nodes if arg not in selected]
         return torch.Tag.pointwise in getattr(node.target, "tags", ()) and all(

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any:
-    """Return a kernel that writes the output tensors among its parameters, and returns them. Decorate a function or a
-    kernel with it, with or without keywords.
+    """Return a kernel that writes the output tensors among its parameters, and returns them. It decorates a
+    function or a kernel, with or without keywords.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator

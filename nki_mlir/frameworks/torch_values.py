@@ -73,7 +73,7 @@ class _ObjectMark:
 
 def in_containers(value: Any) -> Any:
     """Return an argument with its dataclasses and ``NKIObject``s as tuples of their attributes, on which Dynamo guards.
-    Dynamo traces this function: among constants it knows containers alone."""
+    Dynamo traces this function: among constants it knows only containers."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*[in_containers(part) for part in value])
     if isinstance(value, tuple):

@@ -3,8 +3,8 @@
 kernel.
 
 The config is base64 of JSON with the documented keys first. The key ``nki_mlir`` holds the modules of the kernel as
-text, so that another process or machine can compile the kernel from the graph alone. Reading a config checks it. A
-custom C++ operator is such a call as well, with another target; its config only names it (``custom_op``).
+text, so that another process or machine can compile the kernel with nothing but the graph. Reading a config checks it.
+A custom C++ operator is such a call as well, with another target; its config only names it (``custom_op``).
 """
 
 import base64
@@ -132,7 +132,7 @@ class KernelRecord:
 
     @cached_property
     def has_effects(self) -> bool:
-        """Whether the call has an effect besides its results."""
+        """Whether the call has an effect other than its results."""
         return self.has_collectives or any("nki.device_print" in text for _, text in self.variants)
 
     @cached_property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites sorts of which a program reads the first elements alone, such as ``chlo.top_k``, as a search for each.
+"""Rewrites sorts of which a program reads only the first elements, such as ``chlo.top_k``, as a search for each.
 
 before:  %v, %p = stablehlo.sort(%x, iota) { greater, in total order };  %v[0:2], %p[0:2]
 after:   %high, %low = the upper and the lower 16 bits of integers in the order of %x, as float32
@@ -7,7 +7,7 @@ after:   %high, %low = the upper and the lower 16 bits of integers in the order 
          %p0 = min(select(%high == %m0 and %low == %m1, iota, number of elements))
          %high = select(iota == %p0, -131072, %high), and the same for the second element
 
-Engines reduce float32 alone, which has all integers of 16 bits. A search takes about as many instructions as a step of
+Engines reduce only float32, which has all integers of 16 bits. A search takes about as many instructions as a step of
 a network of exchanges (``sorting_network.py``), so the rewriting searches for at most as many elements as that has
 steps.
 """

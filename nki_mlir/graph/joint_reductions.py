@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rewrites reductions of several tensors, and of their windows, as operations on slices.
 
-Engines reduce one tensor alone. Where the body is elementwise, it combines slices:
+Engines reduce only one tensor. Where the body is elementwise, it combines slices:
 
 before:  %r:2 = stablehlo.reduce(%x init: %a), (%y init: %b) { body }          (8 elements along the axis)
 after:   %p:2 = body(%x[0::2], %y[0::2], %x[1::2], %y[1::2])                   (4 elements, then 2, then 1)

@@ -51,7 +51,7 @@ class TiledProduct:
 
 def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
     """Return the nest as a product of two operands if the tensor engine can compute it, else None; with ``vectors``
-    also None for a row of each times a row, which are no matrices."""
+    also None for a row of each times a row, which are not matrices."""
     product = product_of(nest)
     if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
             not product.reads_inputs or len({*product.inputs}) < 2):

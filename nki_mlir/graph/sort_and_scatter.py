@@ -206,8 +206,8 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
 
 
 def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
-    """Return the target of the update of loops ``%d0``, ``%d1``, ...: its index in each dim, and whether all of its
-    window is in bounds, as XLA requires. StableHLO's specification would skip the elements outside alone."""
+    """Return where a scatter writes the update of loops ``%d0``, ``%d1``, ...: the index in each dim, and whether the
+    complete window is in bounds, as XLA requires. StableHLO's specification would skip only the elements outside."""
     starts, windows = index_parts(op, text)
     updates = ir.RankedTensorType(op.operands[2].type)
     indices, inside = [], "%always"

@@ -100,7 +100,8 @@ def to_buffers(module: Module, pipeline: str = TO_BUFFERS) -> None:
 
 
 def read_as_inputs(module: Module) -> None:
-    """Let operations with parallel loops alone, such as outer products, read the old value of their result as an input.
+    """Let operations that have only parallel loops, such as outer products, read the old value of their result as an
+    input.
 
     Upstream's fusion would compute them in loops with more axes, where the results of one iteration are the old values
     of the next one.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Collects the state that a kernel's Python can read besides its tensors, as a key of captures.
+"""Collects the state that a kernel's Python can read in addition to its tensors, as a key of captures.
 
 A capture is valid while its key stays the same. The key has the compile-time arguments, and the globals and closure
 cells of the kernel and of the helpers and methods that it sees. It has the contents of lists, dicts, arrays, objects

@@ -36,7 +36,7 @@ class HostArray(KernelError, TypeError):
 
     @classmethod
     def of(cls, value: Any) -> "HostArray":
-        """Return the error for an array of NumPy, or of a framework whose arrays are no arguments of this call."""
+        """Return the error for an array of NumPy, or of a framework whose arrays this call does not take."""
         package = type(value).__module__.partition(".")[0]
         library = {"numpy": "NumPy", "jax": "JAX", "jaxlib": "JAX", "torch": "PyTorch"}.get(package, package)
         return cls(library=library, shape=tuple(value.shape), instead=(

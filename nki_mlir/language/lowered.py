@@ -46,7 +46,7 @@ class NoSuchModule(NkiMlirError, IndexError):
 
 
 class Spec(Described):
-    """A tensor by shape and dtype alone: an argument of ``kernel.lower``; in a call it stands for zeros.
+    """A tensor of which only shape and dtype are known: an argument of ``kernel.lower``; in a call it stands for zeros.
 
     Arguments:
         shape: its extents

@@ -123,7 +123,7 @@ class MeasuredKernel(Kernel):
         return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3), cores=len(timing.cores))
 
     def folders(self) -> list[Path]:
-        """Return the folders for files besides the working directory."""
+        """Return the folders for files other than the working directory."""
         if self.profile is not None:
             profile.check_folder(self.profile)
         return [] if self.artifacts_dir is None else [Path(self.artifacts_dir)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds what Python code may change besides its local variables, from its bytecode.
+"""Finds from its bytecode what Python code may change in addition to its local variables.
 
 A capture that finds state changed checks whether the kernel's code could have changed it. Names are exact: a global, a
 closure cell or an attribute changes by an instruction that has its name. Items of containers have no name, so any

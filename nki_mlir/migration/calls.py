@@ -73,7 +73,7 @@ class Arguments:
 
     @property
     def selects_no_box(self) -> bool:
-        """Whether the call has a mask whose elements are no box."""
+        """Whether the call has a mask whose elements are not a box."""
         return self.mask is not None and self.mask.selects_no_box
 
     def __contains__(self, name: str) -> bool:
@@ -147,7 +147,7 @@ Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
 
 def positional_names(meaning: str, count: int) -> list[str]:
     """Return the parameters that arguments have by position, in the newest beta release that takes as many: the first
-    ``dma_copy`` was ``(src, dst)``, later ones take names alone."""
+    ``dma_copy`` was ``(src, dst)``, later ones take only keywords."""
     package, _, name = meaning.partition(".")
     for form in signatures(f"nki.{'language' if package == 'nl' else 'isa'}.{name}", BETA):
         names = [parameter.name for parameter in form.parameters if not parameter.keyword_only]

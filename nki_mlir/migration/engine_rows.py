@@ -70,7 +70,7 @@ def _rows_of(node: ast.expr) -> tuple[int, int] | None:
 
 
 def values_of(tree: ast.FunctionDef) -> dict[str, ast.expr]:
-    """Return the values of the names that a function assigns once and that are no parameters."""
+    """Return the values of the names that a function assigns once and that are not parameters."""
     assigned = bound_names(tree)
     parameters = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
     pairs = [pair for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets

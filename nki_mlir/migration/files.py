@@ -50,7 +50,7 @@ class Migrated:
 
 def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> list[Migrated]:
     """Migrate a file, or all Python files of a directory together, so that a call finds the new form of a kernel in
-    another file. With ``only``, migrate these files of the directory alone."""
+    another file. With ``only``, migrate just these files of the directory."""
     try:
         return _migrated(path, release, only)
     except (RecursionError, KeyError) as error:

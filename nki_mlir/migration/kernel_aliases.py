@@ -58,7 +58,7 @@ class KernelGroups:
 
     def __init__(self, tree: ast.Module, kernels: Set[str], kernel_of: Callable[[ast.expr], str]) -> None:
         self.kernels, self.kernel_of = kernels, kernel_of
-        self.values: dict[str, set[str]] = {}           # by variable; "" for what is no kernel
+        self.values: dict[str, set[str]] = {}           # by variable; "" if it is not a kernel
         self.assigned: dict[str, list[ast.expr]] = {}
         for node in walked(tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

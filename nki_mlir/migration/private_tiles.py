@@ -68,7 +68,7 @@ def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
     """Return whether each iteration of the loops over a tensor's block indices uses only its own block."""
     uses = list(_uses(function, tensor.name, ()))
     reads = [use for use in uses if use[0] is not None]
-    if not reads or sum(use[0] is None for use in uses) != 1:           # besides the assignment, only subscripts
+    if not reads or sum(use[0] is None for use in uses) != 1:           # except for the assignment, only subscripts
         return False
     indices = {_block_indices(subscript, tensor.blocks) for subscript, _ in reads if subscript is not None}
     if len(indices) != 1 or "" in (variables := indices.pop()) or len(set(variables)) != tensor.blocks:

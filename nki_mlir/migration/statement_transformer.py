@@ -8,7 +8,7 @@ WITH_STATEMENTS = (cst.Module, cst.BaseSuite, cst.BaseStatement, cst.Else, cst.E
 
 
 class StatementTransformer(cst.CSTTransformer):
-    """Visits statements and blocks alone; libcst copies each node that a transformer visits."""
+    """Visits only statements and blocks; libcst copies each node that a transformer visits."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return super().on_visit(node) and isinstance(node, WITH_STATEMENTS)

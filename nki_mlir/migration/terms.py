@@ -19,7 +19,8 @@ def number(text: str) -> int | None:
 
 
 def bounds(text: str) -> tuple[int | None, ...] | None:
-    """Return lower bound, upper bound and step of a slice, None for each that it leaves out; None if one is no number.
+    """Return lower bound, upper bound and step of a slice, None for each that it leaves out; None if one is not a
+    number.
     """
     subscript = _tree(f"x[{text}]")
     if not isinstance(subscript, ast.Subscript) or not isinstance(subscript.slice, ast.Slice):

@@ -69,7 +69,8 @@ class UncutTiles(Indices):
 
     # -- tiles that an operation computes in part ----------------------------------------------------------------------
     def selection(self, result: OperationText) -> TensorFact:
-        """Return the fact of a result, with the elements that the operation computes if they are no complete tile."""
+        """Return the fact of a result, with the elements that the operation computes if they are not a complete
+        tile."""
         mask, source = result.mask, result.selected
         if mask is not None and source is not None and _starts(source) and not _starts(mask):
             if [b.axis for b in mask.bounds] != [b.axis for b in source.bounds]:        # a transpose

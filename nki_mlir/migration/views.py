@@ -92,7 +92,7 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
 
 def part_of(text: str, items: Sequence[str], integers: Collection[str] = ()) -> str:
     """Return the subscript of a tensor or of a view by ``items``, one for each dimension. A dimension that the view has
-    completely gets its item in the view's subscript. ``integers``: variables that are no slices."""
+    completely gets its item in the view's subscript. ``integers``: variables that are not slices."""
     items = list(items)
     while items and items[-1] == ":":
         items.pop()

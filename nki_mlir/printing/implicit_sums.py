@@ -104,7 +104,7 @@ class _Uses:
 
     def in_order(self, block: Block, pinned: dict[Value, Span]) -> Iterator[tuple[Operation, dict[Value, Span]]]:
         """Yield the buffer's operations as they run, each with the values of the loop variables around it; raises
-        ``UnknownSymbol`` at a branch, or at a loop whose bounds are known at run time alone."""
+        ``UnknownSymbol`` at a branch, or at a loop whose bounds are known only at run time."""
         inner = dict.fromkeys(ancestor_in(block, user) for user in self.ops)
         for operation in sorted(filter(None, inner), key=cmp_to_key(_in_order)):
             if operation in self.ops:

@@ -10,7 +10,7 @@ from math import frexp
 from nki_mlir.dialects.nisa.elementwise import ReciprocalOp, TensorScalarOp
 from nki_mlir.dialects.op import Op, changed
 
-LARGEST = 2.0**126          # beyond it, the inverse of a power of two is no normal number
+LARGEST = 2.0**126          # beyond it, the inverse of a power of two is not a normal number
 
 
 def without_quotients(op: TensorScalarOp) -> Op:

@@ -36,7 +36,7 @@ from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 def with_repeats(op: Op) -> Op:
     """Return the operation with smaller sources repeated to the shape of ``dst``."""
     if not isinstance(op, Elementwise) or not op.broadcasts or op.dialect != "nki":
-        return op                               # instructions have operands of rows besides
+        return op                               # instructions also have operands of rows
     shape = op.dst.shape
 
     def repeated(tile: Tile) -> Tile:
@@ -267,7 +267,7 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
         value = getattr(op, number)
         return str(int(value)) if operator in ALU and ALU[operator].on_bits else immediate_text(value)
     tile = column(tile)
-    if _is_narrow(tile):                                        # instructions take such operands of float32 alone
+    if _is_narrow(tile):                                        # instructions take such operands only of float32
         shown = text.tile(op, tile)
         tile = text.temporary(tile.shape, FLOAT32, SBUF)
         text.write(f"nisa.tensor_copy(dst={text.tile(op, tile)}, src={shown})")

@@ -8,8 +8,9 @@ before:  w0 = alloc [128, 512]          after:  w = alloc [128, 4, 512]
          ...                                    multiply w[:, 0]; multiply w[:, 1]; ...
          multiply w0; multiply w1; ...
 
-Instructions that repeat for each tile then differ in starts alone, so that ``roll-repeats`` turns them into a loop.
-Tiles are only merged if each is written before the last use of all others: merged or not, they need the same memory.
+Instructions that repeat for each tile then differ only in their starts, so that ``roll-repeats`` turns them into a
+loop. Tiles are only merged if each is written before the last use of all others: merged or not, they need the same
+memory.
 """
 
 from collections import Counter, defaultdict

@@ -358,7 +358,7 @@ AluOperator("logical_not", 1, "logical", _truth(lambda a: a == 0), lambda e, d, 
 # are float32 values, as in every operation; float64 holds sums of 2^21 integers of 32 bits exactly.
 
 def reduced(op: str, array: np.ndarray, axes: tuple[int, ...], of_integers: bool) -> np.ndarray:
-    """Return the array reduced by an ALU operation; ``of_integers``: its elements were computed from integers alone."""
+    """Return the array reduced by an ALU operation; ``of_integers``: its elements were computed only from integers."""
     reduce = ALU[op].reduce
     assert reduce is not None
     if array.dtype == np.float32 and ordered(op):

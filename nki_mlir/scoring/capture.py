@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The candidate's process: run its Python on shapes alone, capture its kernel, and send the capture as text.
+"""The candidate's process: run its Python with shapes instead of values, capture its kernel, and send the capture as
+text.
 
 This process contains no code that judges. The process sends untrusted data, which ``judge`` parses like a file from a
 stranger.

@@ -281,7 +281,7 @@ def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
 
 
 def main() -> int:
-    """Serve standard input; what anything prints besides goes to standard error."""
+    """Serve standard input; other output goes to standard error."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     inherited = [out.fileno()]             # children close it, so that the client notices the end of this process

@@ -244,7 +244,7 @@ class Emitter:
         return self.copy(everything, changed)
 
     def from_first_partition(self, tile: Tile) -> Tile:
-        """Return the tile with all partitions before it and between its own."""
+        """Return the tile extended to all partitions from 0 to its last one."""
         start, (step, partitions) = tile.access.partition, tile.access.dims[0]
         assert start is not None
         count = start.interval(self.ranges)[1] + step * (partitions - 1) + 1

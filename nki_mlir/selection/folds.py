@@ -86,7 +86,7 @@ def _reduction(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     everything = frozenset(range(1, len(nest.extents)))
     counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if nest.mask:
-        emitter.bound((), ())                               # limits would have to hold for the active elements alone
+        emitter.bound((), ())                               # limits would have to hold only for the active elements
         cover, flags = masks.cover(selector, nest), touched(selector, nest) if start is not FoldStart.ALL else None
         operand = element
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:

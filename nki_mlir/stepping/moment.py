@@ -35,7 +35,7 @@ class Table:
 
 
 class MachineView:
-    """The state of an executor besides its tiles; most executors have none."""
+    """The state of an executor other than its tiles; most executors have none."""
 
     def tables(self) -> list[Table]:
         """Return the engines with their next instruction, the semaphores and the queues."""

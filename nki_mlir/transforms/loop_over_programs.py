@@ -221,7 +221,7 @@ class _ReducingPrograms:
         self.buffers[buffer] = shared.results[0], axes
 
     def reduced(self, op: AllReduceOp) -> list[int]:
-        """Return the axes of the grid along which a reduction's groups extend; none if groups are no such lines."""
+        """Return the axes of the grid along which a reduction's groups extend; none if groups are not such lines."""
         groups = parsed(op.groups)
         first = [self.points[member] for member in groups[0]]
         axes = [axis for axis in self.axes if len({point[axis] for point in first}) > 1]

@@ -45,7 +45,7 @@ LOW_BITS = MOVED | JOINED | {
 READS = frozenset({"compare", "divide", "remainder", "minimum", "maximum", "clamp", "abs", "sign", "sort",
                    "shift_right_arithmetic", "shift_right_logical"})
 INDEXED = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2, "dynamic_iota": 0, "dynamic_reshape": 1,
-           "dynamic_broadcast_in_dim": 1, "real_dynamic_slice": 1}       # the first operand that is no data
+           "dynamic_broadcast_in_dim": 1, "real_dynamic_slice": 1}       # the first operand that is not data
 
 
 class NarrowIntegers(Pass, name="narrow-integers"):

@@ -314,7 +314,7 @@ class _Work:
         nest, inputs = self.nest, list[OperandView]()
         if nest.mask:
             inputs = self.inputs()
-        else:                                       # a loop over the result alone
+        else:                                       # a loop over only the result
             position_of = {axis: k for k, axis in enumerate(out.axes)}
             *folded, out = (OperandView(o.value, o.dtype, tuple(position_of[a] for a in o.axes))
                             for o in (*folded, out))

@@ -259,7 +259,7 @@ def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, 
 
 
 def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]]], rank: int) -> tuple[int, ...]:
-    """Return the extents of the loops. An extent is the size of a dim whose subscript is that axis alone."""
+    """Return the extents of the loops. An extent is the size of a dim whose subscript is only that axis."""
     extents: dict[int, int] = {}
     for subscripts, sizes in operands:
         for subscript, size in zip(subscripts, sizes):

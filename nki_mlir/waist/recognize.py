@@ -108,7 +108,7 @@ def is_copy(nest: AnyNest) -> bool:
 
 
 def of_integers(nest: AnyNest, value: int) -> bool:
-    """Return whether a value is computed from integers and constants alone."""
+    """Return whether a value is computed only from integers and constants."""
     visited, waiting = set[int](), [value]
     while waiting:
         number = waiting.pop()
@@ -123,7 +123,7 @@ def of_integers(nest: AnyNest, value: int) -> bool:
 
 
 def integer_sums(nest: AnyNest) -> dict[int, int]:
-    """Return the outputs that add up values computed from integers alone, each with the number of the value.
+    """Return the outputs that add up values computed only from integers, each with the number of the value.
 
     Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
     float64 holds sums of 2^21 integers of 32 bits exactly. The sum is rounded once.

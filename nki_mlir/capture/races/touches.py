@@ -187,7 +187,7 @@ class Touches:
 
     def met(self, op: Op) -> bool:
         """Return whether programs meet at an operation: accesses after it are ordered after the accesses before it.
-        An exchange of core 1 with core 0 names core 0 alone."""
+        An exchange of core 1 with core 0 names only core 0."""
         if not isinstance(op, Meeting) or op.between != PROGRAMS or all(len(op.members(n)) < 2 for n in (0, 1)):
             return False
         self.epoch += 1

@@ -151,7 +151,7 @@ INSTEAD = {             # names of the beta generation -> what to use in this on
 
 
 def not_a_tensor(value: object, subject: str) -> NoReturn:
-    """Raise the error of an operand that is no tensor. A class may say what to pass instead of its values."""
+    """Raise the error of an operand that is not a tensor. A class may say what to pass instead of its values."""
     create = "create one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy"
     if isinstance(value, NUMBER_CLASSES) and "dst" not in subject:
         create = f"fill a tile with the number, nisa.memset(tile, {value!r}), and pass the tile"

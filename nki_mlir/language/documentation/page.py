@@ -154,7 +154,7 @@ def laws(cls: type[Op], has_roots: bool) -> list[str]:
 
 def performance(page: Page, parameters: Collection[str], has_roots: bool) -> list[Paragraph]:
     """Return the engines and work of the operations that the instruction becomes. Sentences use the parameters' names,
-    or the phrases of ``OPERANDS`` for operands that are no parameters.
+    or the phrases of ``OPERANDS`` for operands that are not parameters.
     """
     catalogue.load()
     engines, work = [], []

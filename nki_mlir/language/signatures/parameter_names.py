@@ -67,7 +67,7 @@ def parameter_text(parameter: inspect.Parameter) -> str:
 
 def name_operand(error: HostOperand, function: str, signature: inspect.Signature, arguments: Mapping[str, object]
                  ) -> None:
-    """In the error for a value that is no tensor, replace the operand by the parameter for which the user passed the
+    """In the error for a value that is not a tensor, replace the operand by the parameter for which the user passed the
     value."""
     parameter = next((name for name, value in arguments.items() if value is error.operand), None)
     if parameter is not None and error.values["op"] == UNNAMED:

@@ -60,7 +60,7 @@ class Signature(NamedTuple):
     release: str
     text: str
     parameters: tuple[Parameter, ...]
-    described: tuple[str, ...]          # keywords of its description alone
+    described: tuple[str, ...]          # keywords that only its description has
     takes_all: bool                     # ``*args``
 
     @property

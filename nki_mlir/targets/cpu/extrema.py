@@ -150,7 +150,7 @@ def _never_minus_zero(nest: Nest, without_repair: Set[int]) -> Signs:
 
 
 def _signs_of(nest: Nest, value: int, step: Step, signs: Signs, is_repaired: bool) -> tuple[bool, bool]:
-    """Return whether a value is never -0, and whether it is besides never less than 0."""
+    """Return whether a value is never -0, and whether it is also never negative."""
     not_minus_zero = [operand in signs.not_minus_zero for operand in step.operands]
     not_negative = [operand in signs.not_negative for operand in step.operands]
     number = _number(nest, value)

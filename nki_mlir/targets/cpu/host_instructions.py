@@ -76,8 +76,8 @@ class HostInstructions(ScalarEmitter):
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value], is_integral: bool = False) -> Value:
         """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
 
-        The instruction takes denormals as 0: vectors that have one take ``steps``, besides their NaN, whose payload the
-        instruction keeps. Integral numbers are no denormals.
+        The instruction takes denormals as 0: vectors that have one take ``steps``, except for their NaN, whose payload
+        the instruction keeps. Integral numbers are not denormals.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 16:

@@ -3,7 +3,7 @@
 
 Not every processor gains by an instruction that it has: the product of pairs of bfloat16 runs at twice the rate of
 multiply-adds on some processors, at a fraction of that rate on others. The bandwidth of caches of one size differs
-several times. Measurements affect speed alone, except for pairs, whose products are added in another order: a product
+several times. Measurements affect only speed, except for pairs, whose products are added in another order: a product
 of bfloat16 may differ in its last bit from host to host.
 """
 

@@ -7,7 +7,7 @@ times, with fewer columns the block of ``b`` fits the second cache. The processo
 so they cost nothing if the third cache is fast enough. An epilogue finishes the sums of one block of rows after the
 other.
 
-The depth of a block, after which sums are rounded to memory, follows from the size of the first cache alone. So the
+The depth of a block, after which sums are rounded to memory, follows only from the size of the first cache. So the
 order of sums depends neither on measurements nor on threads.
 """
 

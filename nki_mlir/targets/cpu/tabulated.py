@@ -27,7 +27,7 @@ FUNCTIONS = frozenset({"activation", "math"})
 
 @dataclass(frozen=True)
 class TabulatedFunction:
-    """The value ``result`` of a nest, which ``steps`` compute from the value ``argument`` and constants alone.
+    """The value ``result`` of a nest, which ``steps`` compute only from the value ``argument`` and constants.
 
     Both are 16-bit floats. ``steps`` are numbers of values, in order, and end with ``result``.
     """

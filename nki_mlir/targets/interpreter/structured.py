@@ -222,7 +222,7 @@ class BodyOutput:
     reads: bool                         # whether the output's value before is used, other than by the fold
     fold: str | None = None
     identity: Any = None
-    of_integers: bool = False           # the folded value is computed from integers alone
+    of_integers: bool = False           # the folded value is computed only from integers
 
 
 class Body:

@@ -115,7 +115,8 @@ class Operands:
         for field, tile in op.operands():
             name = field.name
             read, written = name in reads, name in writes
-            # Data choose the elements of a table that count; a mask has left out others, which hold zeros.
+            # Run-time data choose which elements of a table are read; where a mask has left out elements, they are
+            # zeros.
             must_be_written = (read and name != table and not (table and written) and FRESH not in op.extra
                                and not op.overwrites(name))
             reached = op.reachable() if name == table and isinstance(op, DataAddressed) else tile

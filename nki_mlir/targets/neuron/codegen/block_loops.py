@@ -84,7 +84,7 @@ def block_loops(code: Code, least: int = LEAST, most_steps: int = BLOCK_STEPS) -
 # -- which loops -------------------------------------------------------------------------------------------------------
 class NestedLoops(NamedTuple):
     """Two loops around ``steps``, which may run in any order of their iterations. ``loads``: the loads of data that no
-    iteration changes, of which the first ``early`` are in the outer loop alone; ``buffers``: those that each iteration
+    iteration changes, of which the first ``early`` are only in the outer loop; ``buffers``: those that each iteration
     allocates."""
 
     loops: tuple[Loop, Loop]

@@ -240,7 +240,7 @@ class PairForm(NamedTuple):
 
 
 class FusedPairs:
-    """Decides what two operations become, by operations and buffers alone. The result is memoized for pairs without
+    """Decides what two operations become, only by operations and buffers. The result is memoized for pairs without
     masks and symbols that differ only in their buffers."""
 
     def __init__(self, machine: Machine) -> None:

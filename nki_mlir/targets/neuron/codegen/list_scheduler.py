@@ -154,7 +154,7 @@ class _ListScheduler:
         return len(self.order) == self.count
 
     def continue_without_addresses(self) -> None:
-        """Start the steps that fragmentation stopped. By the number of free bytes alone, the oldest step can always
+        """Start the steps that fragmentation stopped. By the number of free bytes, the oldest step could always
         start once the others are complete."""
         self.free_ranges = []
         self.refused = [None] * len(self.engines)

@@ -245,7 +245,7 @@ def delayed_buffer(entry: DelayedAllocation, machine: Machine) -> DeviceBuffer:
 
 def allocated_buffer(name: str, space: str, shape: tuple[int, ...], dtype: DType, attributes: Mapping[str, Any],
                      location: Location | None, machine: Machine) -> DeviceBuffer:
-    """Return the buffer of a ``memref.alloc`` with these attributes besides its name."""
+    """Return the buffer of a ``memref.alloc`` with these attributes in addition to its name."""
     buffer = DeviceBuffer(name, space, shape, dtype, location=location)
     if len(attributes) == 1 and SIZES in attributes:
         return buffer

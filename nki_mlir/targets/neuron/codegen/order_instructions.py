@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""order-instructions: put instructions behind those after which the kernel orders them.
+"""order-instructions: move instructions after those that the kernel orders before them.
 
 before:  a = exp x {nki.after = ["2"]}             after:  b = tanh y {nki.label = "2"}
          b = tanh y {nki.label = "2"}                      a = exp x {nki.after = ["2"]}

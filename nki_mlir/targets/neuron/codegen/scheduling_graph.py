@@ -79,7 +79,7 @@ class StepForms:
 
 class SchedulingGraph:
     """The steps of a run. ``choices``: on which engines each may run, the class's first; ``before`` and ``users``: the
-    steps that each depends on, and the steps that depend on it; ``buffers``: on chip, of this run alone, by number.
+    steps that each depends on, and the steps that depend on it; ``buffers``: on chip, only of this run, by number.
 
     By number of a buffer: ``buffer_by_number``, the buffers; ``size``, the bytes of a partition that each keeps from
     others; ``first`` and ``last``: the steps that use it first and last in program order. ``changes``, by memory, has
@@ -227,7 +227,7 @@ class SchedulingGraph:
         return number
 
     def one(self, choices: Choices, at: int) -> Choices:
-        """Return one of several choices alone."""
+        """Return a tuple with only one of several choices."""
         one = choices[at],
         return choices if len(choices) == 1 else self.alternatives.setdefault(one, one)
 
@@ -317,8 +317,8 @@ class SchedulingGraph:
         return max(self.least_rests(2, True), default=0.0)
 
     def least_rests(self, share: int, issue: bool) -> list[float]:
-        """Return for each step ns from its start to the end of the longest chain after it at least, each step on the
-        fastest of the engines among which an order may choose (``shared``)."""
+        """Return a lower bound for each step: the ns from its start to the end of the longest chain after it, with each
+        step on the fastest of the engines among which an order may choose (``shared``)."""
         number = self.sharing(share, issue)
         if number not in self.known_rests:
             self.known_rests[number] = self.fastest_rests(self.sharings[number])

@@ -25,7 +25,7 @@ class UnreadLoads:
         self.total = 0
 
     def has_room(self, k: int) -> bool:
-        """Return whether a step may start: it is no load, or the unread ones leave room."""
+        """Return whether a step may start: it is not a load, or the unread loads leave room."""
         return not self.total or self.total + self.size.get(k, 0) <= self.limit
 
     def stopped(self) -> Container[int]:

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypedDict
 LEVEL = 0.8                     # share of devices' times that an interval contains
 DEVIATIONS = 1.2816             # deviations of a normal distribution, to either side, that contain that share
 SURE = 0.9                      # probability from which on one of two kernels is called the faster one
-# Standard deviation of the logarithm of model / published that whole kernels have besides their laws' residuals: with
-# it the intervals hold four of five published latencies (bench/calibration).
+# Standard deviation of the logarithm of model / published that complete kernels have in addition to their laws'
+# residuals: with it the intervals hold four of five published latencies (bench/calibration).
 STRUCTURE = 0.12
 LAUNCH_LAW = "launch"
 
