@@ -25,9 +25,9 @@ def same_name(name: str, names: Iterable[str]) -> str:
     language's name for a name of another library; "" if there is none."""
     listed = [*names]
     lowered = {n.lower(): n for n in reversed(listed)}
-    wanted = name.lower()
-    words = sorted(wanted.split("_"))
-    return lowered.get(wanted) or lowered.get(ELSEWHERE.get(wanted, ""), "") or next(
+    lower_name = name.lower()
+    words = sorted(lower_name.split("_"))
+    return lowered.get(lower_name) or lowered.get(ELSEWHERE.get(lower_name, ""), "") or next(
         (n for n in listed if sorted(n.lower().split("_")) == words), "")
 
 

@@ -59,15 +59,15 @@ def templates() -> Iterator[Template]:
     """Yield every class with a code and a message, including inherited ones."""
     class_of = classes()
 
-    def part(name: str, wanted: str) -> str:
+    def part(name: str, field: str) -> str:
         if name not in class_of:
             return ""
         node, _ = class_of[name]
-        text = text_of(node, wanted)
+        text = text_of(node, field)
         return text if text is not None else next(
-            (inherited for base in node.bases if (inherited := part(ast.unparse(base).rpartition(".")[2], wanted))), "")
+            (inherited for base in node.bases if (inherited := part(ast.unparse(base).rpartition(".")[2], field))), "")
     for name, (_, module) in class_of.items():
-        values = [part(name, wanted) for wanted in PARTS]
+        values = [part(name, field) for field in PARTS]
         if values[0] and values[1]:
             yield Template(*values, module)
 

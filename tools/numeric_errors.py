@@ -259,10 +259,10 @@ def measure(group: Group, chunks: int) -> Iterator[tuple[Case, Errors]]:
             exact = [np.asarray(case.exact(*(a.astype(wide) for a in arrays))).astype(wide) for case in group.cases]
         free = arrays[0].shape[1]
         for on, program in cached_programs.setdefault(free, programs(group.cases, free)).items():
-            for case, wanted, got, errors in zip(group.cases, exact, program(arrays), worst):
+            for case, expected, values, errors in zip(group.cases, exact, program(arrays), worst):
                 before = errors[on]
-                errors[on] = None if got is None or before is None else max(
-                        before, error(got, wanted, case.result, case.absolute))
+                errors[on] = None if values is None or before is None else max(
+                        before, error(values, expected, case.result, case.absolute))
     yield from zip(group.cases, worst)
 
 

@@ -71,8 +71,8 @@ def parts_of(tests: Sequence[str]) -> list[list[str]]:
 def record(jobs: int, tests: Sequence[str] = ()) -> None:
     """Record the parts that have these tests, or those that have no record or whose files have changed since."""
     RECORDING.mkdir(exist_ok=True)
-    parts, wanted = parts_of(["tests"]), {file for part in parts_of(tests) for file in part}
-    waiting = [files for files in parts if (wanted.intersection(files) if tests else not _is_recorded(files))]
+    parts, selected = parts_of(["tests"]), {file for part in parts_of(tests) for file in part}
+    waiting = [files for files in parts if (selected.intersection(files) if tests else not _is_recorded(files))]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         if waiting:
@@ -87,9 +87,9 @@ def record(jobs: int, tests: Sequence[str] = ()) -> None:
             new.replace(part_file(files))
             print(f"{number + 1} of {len(waiting)}: {files[0]} and {len(files) - 1} others: {len(part.seconds)} tests",
                   flush=True)
-    kept = {part_file(files).name for files in parts}
+    current = {part_file(files).name for files in parts}
     for file in RECORDING.iterdir():
-        if file.name not in kept:                   # of a folder that has other files now
+        if file.name not in current:                   # of a folder that has other files now
             file.unlink()
     _parts.cache_clear()
     tests_by_line.cache_clear()

@@ -199,7 +199,7 @@ class View:
         partition, free, limits = self.partition, self.free, []
         starts: list[Index] = []
         spans: list[int] = []                       # as ``numbered_spans`` returns them
-        for k, (item, (by_partition, by_free, extent)) in enumerate(zip(items, self.dims)):
+        for number, (item, (by_partition, by_free, extent)) in enumerate(zip(items, self.dims)):
             if isinstance(item, (slice, DynamicSlice)):
                 start, step, count = slice_span(item, extent)
             else:
@@ -212,35 +212,36 @@ class View:
                 free = free + start * by_free
             low, high = start.interval()
             if low < 0 or high + (count - 1) * step >= extent:
-                limits.append(k)
+                limits.append(number)
         dims = strides.part_dims(self.dims, spans, self.buffer.on_chip)
         if not (limits or self.limits or self.mask is not None):
             return self.like(partition=partition, free=free, dims=dims)
         shape = tuple([d.count for d in dims])
         axes = strides.part_axes(self.dims, spans, self.buffer.on_chip)
-        picked = [start.with_axes([step if k == axis else 0 for axis in axes] + [0] * (len(dims) - len(axes)), shape)
-                  for k, (start, step) in enumerate(zip(starts, spans[::2]))]
+        unused = [0] * (len(dims) - len(axes))
+        picked = [start.with_axes([step if number == axis else 0 for axis in axes] + unused, shape)
+                  for number, (start, step) in enumerate(zip(starts, spans[::2]))]
         return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free,
-                             [Limit(picked[k], k, self.dims[k].count) for k in limits])
+                             [Limit(picked[number], number, self.dims[number].count) for number in limits])
 
     def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "Self":
         """Return the part that one index per dimension selects. All have the new shape, which has two axes at least."""
         partition, free = self.partition, self.free
         steps_p, steps_f = [0] * len(shape), [0] * len(shape)
         limits = []
-        for k, (index, dim) in enumerate(zip(picked, self.dims)):
+        for number, (index, dim) in enumerate(zip(picked, self.dims)):
             start = index.scalar_part()
             if dim.partition:
                 partition = partition + start * dim.partition
             if dim.free:
                 free = free + start * dim.free
-            for axis, c in enumerate(index.axes):
-                if c:
-                    steps_p[axis] += dim.partition * c
-                    steps_f[axis] += dim.free * c
+            for axis, coefficient in enumerate(index.axes):
+                if coefficient:
+                    steps_p[axis] += dim.partition * coefficient
+                    steps_f[axis] += dim.free * coefficient
             low, high = index.interval()
             if low < 0 or high >= dim.count:
-                limits.append(Limit(index, k, dim.count))
+                limits.append(Limit(index, number, dim.count))
         dims = [Dim(p, f, n) for p, f, n in zip(steps_p, steps_f, shape)]
         return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free, limits)
 

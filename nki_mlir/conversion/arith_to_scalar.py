@@ -173,22 +173,22 @@ class _BodyRewriter:
             raise refused(op, f"'{name}'")
         return change(value, to)
 
-    def floats(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
+    def floats(self, op: Operation, frm: DType, left: Value, right: Value) -> Value:
         """Write a comparison of floats, 1 or 0 in float32."""
         predicate = PREDICATES[op.attributes["predicate"].value]
-        a, b = self.convert(a, FLOAT32), self.convert(b, FLOAT32)
+        left, right = self.convert(left, FLOAT32), self.convert(right, FLOAT32)
         if predicate in FLOATS:
-            return self.alu(FLOATS[predicate], a, b)
+            return self.alu(FLOATS[predicate], left, right)
         if predicate in UNORDERED:
-            return self.alu("logical_not", self.alu(FLOATS[UNORDERED[predicate]], a, b))
+            return self.alu("logical_not", self.alu(FLOATS[UNORDERED[predicate]], left, right))
         operand_tests: dict[str, Callable[[Value], Value]] = {
             "ord": lambda x: self.alu("equal", x, x), "uno": lambda x: self.alu("not_equal", x, x)}
         if predicate in operand_tests:                           # neither, or either, is NaN
-            parts = [operand_tests[predicate](x) for x in ([a] if a == b else [a, b])]
+            parts = [operand_tests[predicate](x) for x in ([left] if left == right else [left, right])]
             either = "logical_and" if predicate == "ord" else "logical_or"
             return self.alu(either, *parts) if len(parts) > 1 else parts[0]
         if predicate in ("one", "ueq"):
-            apart = self.alu("logical_or", self.alu("less", a, b), self.alu("greater", a, b))
+            apart = self.alu("logical_or", self.alu("less", left, right), self.alu("greater", left, right))
             return apart if predicate == "one" else self.alu("logical_not", apart)
         raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
 

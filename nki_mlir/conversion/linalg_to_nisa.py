@@ -132,14 +132,14 @@ class _Block:
         self.done.append(operation)
 
     def structured(self) -> None:
-        numbers = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
+        numbers = [number for number, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
         start = None               # the operation that wrote the start value of the fold that follows
         value = FoldStart.OLD          # what this fold starts from
         folded: set[int] = set()
-        for k in numbers:
-            if k in folded:
+        for number in numbers:
+            if number in folded:
                 continue
-            op = self.operations[k]
+            op = self.operations[number]
             self.done.append(op)
             like = likeness(op) if self.templates is not None and start is None else None
             if like is not None and self.templates is not None and like[0] in self.templates:
@@ -148,7 +148,7 @@ class _Block:
             with errors_at(op):
                 reader = TileReader(op)
                 nest = reader.read()
-                following = self.next(k)
+                following = self.next(number)
                 if following is not None and self.starts(nest, op, self.operations[following]):
                     start, value = op, FoldStart.ACTIVE if nest.mask else FoldStart.ALL
                 else:
@@ -166,7 +166,7 @@ class _Block:
                     start, value = None, FoldStart.OLD
                     if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
                         self.templates[like[0]] = Template(like[1], self.emitter.emitted)
-        self.done += [self.operations[k] for k in sorted(folded)]
+        self.done += [self.operations[number] for number in sorted(folded)]
 
     def next(self, k: int) -> int | None:
         """Return the next structured operation, if nothing that touches memory comes before it."""

@@ -67,8 +67,8 @@ def clusters_from_origins(slots: tuple[int, ...], numbers: tuple[int, ...], star
     move). Starts are counted from the start of the first pattern in the buffer."""
     fixed = {slot for number, slot in enumerate(slots) if number not in numbers}
     by_slot: dict[int, list[tuple[int, int, int]]] = {}
-    for k, (number, start, (low, high)) in enumerate(zip(numbers, starts, reaches)):
-        by_slot.setdefault(slots[number], []).append((start + low, start + high, k))
+    for index, (number, start, (low, high)) in enumerate(zip(numbers, starts, reaches)):
+        by_slot.setdefault(slots[number], []).append((start + low, start + high, index))
     cluster_of: dict[int, PatternCluster] = {}         # by the number of the pattern
     for slot, patterns in by_slot.items():
         if slot in fixed:
@@ -76,17 +76,18 @@ def clusters_from_origins(slots: tuple[int, ...], numbers: tuple[int, ...], star
         patterns.sort()
         members: list[int] = []
         begin, end, _ = patterns[0]
-        for low, high, k in (*patterns, (2 * ANYWHERE, 0, -1)):
+        for low, high, index in (*patterns, (2 * ANYWHERE, 0, -1)):
             if low > end:
                 cluster_of |= dict.fromkeys(members, PatternCluster(slot, starts[min(members)], begin, end))
                 members, begin, end = [], low, high
-            members.append(k)
+            members.append(index)
             end = max(end, high)
     clusters: dict[PatternCluster, int] = {}
-    for k in range(len(starts)):
-        if (cluster := cluster_of.get(k)) is not None:
+    for index in range(len(starts)):
+        if (cluster := cluster_of.get(index)) is not None:
             clusters.setdefault(cluster, len(clusters))
-    return tuple(clusters), tuple([clusters[cluster_of[k]] if k in cluster_of else -1 for k in range(len(starts))])
+    return tuple(clusters), tuple([clusters[cluster_of[index]] if index in cluster_of else -1
+                                   for index in range(len(starts))])
 
 
 def without_starts(parts: OperationParts) -> tuple[object, tuple[tuple[int, int], ...]]:

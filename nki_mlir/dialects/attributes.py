@@ -166,43 +166,43 @@ def read_mask(attribute: Attribute) -> Mask:
     return tuple(Constraint(read_linear(e), t[2] == "==") for e, t in zip(results, terms) if t)
 
 
-def read_linear(e: ir.AffineExpr) -> Linear:
+def read_linear(expression: ir.AffineExpr) -> Linear:
     """Return the linear form of an affine expression; raise ``MalformedAttribute`` for mod and div."""
-    match e:
+    match expression:
         case ir.AffineConstantExpr():
-            return Linear(e.value)
+            return Linear(expression.value)
         case ir.AffineDimExpr():
-            return Linear(0, (), ((e.position, 1),))
+            return Linear(0, (), ((expression.position, 1),))
         case ir.AffineSymbolExpr():
-            return Linear(0, ((e.position, 1),))
+            return Linear(0, ((expression.position, 1),))
         case ir.AffineAddExpr():
-            return read_linear(e.lhs).plus(read_linear(e.rhs))
+            return read_linear(expression.lhs).plus(read_linear(expression.rhs))
         case ir.AffineMulExpr():
-            left, right = read_linear(e.lhs), read_linear(e.rhs)    # MLIR has a constant on the right
+            left, right = read_linear(expression.lhs), read_linear(expression.rhs)    # MLIR has a constant on the right
             if not (right.symbols or right.axes):
                 return Linear().plus(left, right.const)
-    raise MalformedAttribute(f"'{e}' is not linear")
+    raise MalformedAttribute(f"'{expression}' is not linear")
 
 
 _BINARY: dict[type, str] = {ir.AffineAddExpr: "add", ir.AffineMulExpr: "mult", ir.AffineModExpr: "mod",
                             ir.AffineFloorDivExpr: "floordiv"}
 
 
-def affine_value(e: ir.AffineExpr, operands: Sequence[T], dims: int, number: Callable[[int], T],
+def affine_value(expression: ir.AffineExpr, operands: Sequence[T], dims: int, number: Callable[[int], T],
                  combine: Callable[[str, T, T], T]) -> T:
     """Evaluate an affine expression on operands, dims first, then symbols: ``combine`` adds, multiplies and divides."""
-    match e:
+    match expression:
         case ir.AffineConstantExpr():
-            return number(e.value)
+            return number(expression.value)
         case ir.AffineDimExpr():
-            return operands[e.position]
+            return operands[expression.position]
         case ir.AffineSymbolExpr():
-            return operands[dims + e.position]
-    assert isinstance(e, ir.AffineBinaryExpr)
-    left, right = (affine_value(side, operands, dims, number, combine) for side in (e.lhs, e.rhs))
-    if isinstance(e, ir.AffineCeilDivExpr):
+            return operands[dims + expression.position]
+    assert isinstance(expression, ir.AffineBinaryExpr)
+    left, right = (affine_value(side, operands, dims, number, combine) for side in (expression.lhs, expression.rhs))
+    if isinstance(expression, ir.AffineCeilDivExpr):
         return combine("mult", combine("floordiv", combine("mult", left, number(-1)), right), number(-1))
-    return combine(_BINARY[type(e)], left, right)
+    return combine(_BINARY[type(expression)], left, right)
 
 
 def applied(mapping: ir.AffineMap, operands: Sequence[Linear]) -> Linear | None:

@@ -53,23 +53,24 @@ class Joined:
     def __init__(self, spans: Sequence[Span], rows: Sequence[Row]) -> None:
         columns: dict[int, list[tuple[int, int]]] = {}
         for number, row in enumerate(rows):
-            for variable, c in row.terms:
-                if c:
-                    columns.setdefault(variable, []).append((number, c))
+            for variable, coefficient in row.terms:
+                if coefficient:
+                    columns.setdefault(variable, []).append((number, coefficient))
         self.variable_spans = spans
         # direction of a column -> (multiple, variable)
         families: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
         for variable, column in columns.items():
-            unit = gcd(*(c for _, c in column)) * (1 if column[0][1] > 0 else -1)
-            families.setdefault(tuple([(p, c // unit) for p, c in column]), []).append((unit, variable))
+            unit = gcd(*(coefficient for _, coefficient in column)) * (1 if column[0][1] > 0 else -1)
+            direction = tuple([(number, coefficient // unit) for number, coefficient in column])
+            families.setdefault(direction, []).append((unit, variable))
         self.groups: list[list[tuple[int, int]]] = []           # (multiple, variable) of each joined one
         self.spans: list[Span] = []
         terms: list[list[tuple[int, int]]] = [[] for _ in rows]
         for direction, members in families.items():
             for group in self.grouped(sorted(members, key=lambda m: abs(m[0]))):
                 scale = abs(group[0][0])
-                for number, c in direction:
-                    terms[number].append((len(self.spans), c * scale))
+                for number, coefficient in direction:
+                    terms[number].append((len(self.spans), coefficient * scale))
                 self.groups.append([(m // scale, v) for m, v in group])
                 self.spans.append(self.reach(self.groups[-1]))
         self.rows = [Row(row.const, tuple(t), row.equal) for row, t in zip(rows, terms)]
@@ -158,19 +159,19 @@ def narrow(row: Row, low: list[int], high: list[int]) -> bool:
     if least >= 0 and not row.equal:
         return False
     changed = False
-    for v, c in row.terms:
-        if low[v] == high[v]:
+    for variable, coefficient in row.terms:
+        if low[variable] == high[variable]:
             continue
-        term_most, term_least = (high[v], low[v]) if c > 0 else (low[v], high[v])
-        begin, end = bounded(c, most - c * term_most, least - c * term_least, row.equal)
-        before = low[v], high[v]
+        term_most, term_least = (high[variable], low[variable]) if coefficient > 0 else (low[variable], high[variable])
+        begin, end = bounded(coefficient, most - coefficient * term_most, least - coefficient * term_least, row.equal)
+        before = low[variable], high[variable]
         if begin is not None:
-            low[v] = max(low[v], begin)
+            low[variable] = max(low[variable], begin)
         if end is not None:
-            high[v] = min(high[v], end)
-        if low[v] > high[v]:
+            high[variable] = min(high[variable], end)
+        if low[variable] > high[variable]:
             raise NoValues
-        if (low[v], high[v]) != before:
+        if (low[variable], high[variable]) != before:
             changed = True
             least, most = interval(row, low, high)
     return changed
@@ -204,35 +205,37 @@ def bounded(c: int, most: int, least: int, equal: bool) -> tuple[int | None, int
 def on_lattice(row: Row, low: list[int], high: list[int]) -> bool:
     """Tighten an equation's bounds to values that the divisors of the other variables' coefficients allow, until one
     moves; return whether one did. Raise ``NoValues``."""
-    fixed = row.const + sum([c * low[v] for v, c in row.terms if low[v] == high[v]])
-    free = [(v, c) for v, c in row.terms if low[v] < high[v]]
+    fixed = row.const + sum([coefficient * low[variable] for variable, coefficient in row.terms
+                             if low[variable] == high[variable]])
+    free = [(variable, coefficient) for variable, coefficient in row.terms if low[variable] < high[variable]]
     if not free:
         if fixed:
             raise NoValues
         return False
     before, after = [0], [0]
-    for _, c in free:
-        before.append(gcd(before[-1], c))
-    for _, c in reversed(free):
-        after.append(gcd(after[-1], c))
+    for _, coefficient in free:
+        before.append(gcd(before[-1], coefficient))
+    for _, coefficient in reversed(free):
+        after.append(gcd(after[-1], coefficient))
     if fixed % before[-1]:
         raise NoValues
-    for k, (v, c) in enumerate(free):
-        other_gcd = gcd(before[k], after[len(free) - 1 - k])
+    for position, (variable, coefficient) in enumerate(free):
+        other_gcd = gcd(before[position], after[len(free) - 1 - position])
         if other_gcd == 0:                         # c * v + fixed == 0
-            if fixed % c or not low[v] <= -fixed // c <= high[v]:
+            if fixed % coefficient or not low[variable] <= -fixed // coefficient <= high[variable]:
                 raise NoValues
-            low[v] = high[v] = -fixed // c
+            low[variable] = high[variable] = -fixed // coefficient
             return True
-        step = other_gcd // gcd(other_gcd, c)
+        step = other_gcd // gcd(other_gcd, coefficient)
         if step == 1:
             continue
-        shared = gcd(other_gcd, c)
-        residue = -fixed // shared * pow(c // shared, -1, step) % step
-        least, greatest = low[v] + (residue - low[v]) % step, high[v] - (high[v] - residue) % step
+        shared = gcd(other_gcd, coefficient)
+        residue = -fixed // shared * pow(coefficient // shared, -1, step) % step
+        least = low[variable] + (residue - low[variable]) % step
+        greatest = high[variable] - (high[variable] - residue) % step
         if least > greatest:
             raise NoValues
-        if (least, greatest) != (low[v], high[v]):
-            low[v], high[v] = least, greatest
+        if (least, greatest) != (low[variable], high[variable]):
+            low[variable], high[variable] = least, greatest
             return True
     return False

@@ -115,20 +115,20 @@ def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tu
     return Linear(form.const, symbols).interval(tuple(ranges))
 
 
-def _curved_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
+def _curved_range(expression: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
     """Return the interval of an expression that is not linear: with quotients and remainders in it."""
-    if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
-        by = read_linear(e.rhs)
+    if isinstance(expression, ir.AffineModExpr | ir.AffineFloorDivExpr):
+        by = read_linear(expression.rhs)
         if by.symbols or by.axes or by.const <= 0:
-            raise MalformedAttribute(f"'{e}' does not divide by a positive constant")
-        low, high = _expression_range(e.lhs, ranges, dims)
-        if isinstance(e, ir.AffineFloorDivExpr):
+            raise MalformedAttribute(f"'{expression}' does not divide by a positive constant")
+        low, high = _expression_range(expression.lhs, ranges, dims)
+        if isinstance(expression, ir.AffineFloorDivExpr):
             return low // by.const, high // by.const
         return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
-    if not isinstance(e, ir.AffineAddExpr | ir.AffineMulExpr):
-        raise MalformedAttribute(f"'{e}' is not a sum, product, quotient or remainder")
-    sides = [_expression_range(side, ranges, dims) for side in (e.lhs, e.rhs)]
-    combine = ARITHMETIC["arith.addi" if isinstance(e, ir.AffineAddExpr) else "arith.muli"]
+    if not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
+        raise MalformedAttribute(f"'{expression}' is not a sum, product, quotient or remainder")
+    sides = [_expression_range(side, ranges, dims) for side in (expression.lhs, expression.rhs)]
+    combine = ARITHMETIC["arith.addi" if isinstance(expression, ir.AffineAddExpr) else "arith.muli"]
     corners = [combine(a, b) for a in sides[0] for b in sides[1]]
     return min(corners), max(corners)
 

@@ -74,22 +74,22 @@ def equal(op: Operation) -> Value | None:
 
 def running_product(op: Operation) -> Value | None:
     """Lower ``cumprod`` to windows that end at each element."""
-    dim, a = integer(op.operands[1]), builtin(op.operands[0])
-    kind = ir.RankedTensorType(a.type)
+    dim, value = integer(op.operands[1]), builtin(op.operands[0])
+    kind = ir.RankedTensorType(value.type)
     result_type = str(op.results[0].type).rpartition(",")[2][:-1].removeprefix("s")
     element = ir.Type.parse(result_type)
     if element != kind.element_type:
         kind = ir.RankedTensorType.get(kind.shape, element)
-        a = value_of("stablehlo.convert", kind, a)
+        value = value_of("stablehlo.convert", kind, value)
     if dim is None or not kind.rank or 0 in kind.shape:
-        return a
+        return value
     windows = [1] * kind.rank
     windows[dim] = kind.shape[dim]
     padding = np.zeros((kind.rank, 2), np.int64)
     padding[dim, 0] = kind.shape[dim] - 1
     scalar, array = ir.RankedTensorType.get([], element), ir.DenseI64ArrayAttr.get
     attributes = {"window_dimensions": array(windows), "padding": ir.DenseElementsAttr.get(padding)}
-    product = ir.Operation.create("stablehlo.reduce_window", results=[kind], operands=[a, splat(scalar, 1)],
+    product = ir.Operation.create("stablehlo.reduce_window", results=[kind], operands=[value, splat(scalar, 1)],
                                   attributes=attributes, regions=1)
     block = product.regions[0].blocks.append(scalar, scalar)
     with ir.InsertionPoint(block):
@@ -135,8 +135,8 @@ def max_pool_3d(op: Operation) -> tuple[Value, Value] | None:
     size, stride, padding, dilation = map(integers, op.operands[1:5])
     if not any(True for _ in op.results[1].uses):
         return None
-    x, number = builtin(op.operands[0]), ir.IntegerType.get_signless(64)
-    kind = ir.RankedTensorType(x.type)
+    image, number = builtin(op.operands[0]), ir.IntegerType.get_signless(64)
+    kind = ir.RankedTensorType(image.type)
     shape, outer = list(kind.shape), [1] * (kind.rank - 3)
     positions = value_of("stablehlo.iota", ir.RankedTensorType.get([prod(shape[-3:])], number),
                          iota_dimension=ir.IntegerAttr.get(number, 0))
@@ -150,7 +150,7 @@ def max_pool_3d(op: Operation) -> tuple[Value, Value] | None:
     around = np.array([*[(0, 0)] * len(outer), *((pad, pad) for pad in padding)], np.int64)
     types = [ir.RankedTensorType.get(described(result)[0], t.element_type) for result, t in zip(op.results, scalars)]
     pool = ir.Operation.create(
-        "stablehlo.reduce_window", results=types, operands=[x, positions, splat(scalars[0], lowest),
+        "stablehlo.reduce_window", results=types, operands=[image, positions, splat(scalars[0], lowest),
                                                             splat(scalars[1], 0)], regions=1, attributes={
             "window_dimensions": array([*outer, *size]), "window_strides": array([*outer, *stride]),
             "window_dilations": array([*outer, *dilation]), "padding": ir.DenseElementsAttr.get(around)})

@@ -86,20 +86,20 @@ def layout_of(callee: Callee) -> BufferMapping:
     record, form = callee.record, callee.record.form
     aliased = list(form.aliases)
     plain = [k for k in range(len(form.operands)) if k not in aliased]
-    new_results = [n for n in range(len(form.results)) if n not in form.aliases.values()]
+    new_results = [index for index in range(len(form.results)) if index not in form.aliases.values()]
     results = []
-    for n in new_results:
-        spec = record.results[n]
+    for index in new_results:
+        spec = record.results[index]
         if spec.dtype not in TORCH_DTYPE:
             raise NoTorchDtype(name=spec.name, kernel=record.name, dtype=spec.dtype)
-        results.append((spec.shape, TORCH_DTYPE[spec.dtype], record.starts_from_zero(form.results[n])))
+        results.append((spec.shape, TORCH_DTYPE[spec.dtype], record.starts_from_zero(form.results[index])))
     order = []
     for slot in record.slots:
-        source, n = form.source(slot)
+        source, index = form.source(slot)
         if source == "operand":
-            order.append(("tensors", plain.index(n)))
-        elif n in new_results:
-            order.append(("results", new_results.index(n)))
+            order.append(("tensors", plain.index(index)))
+        elif index in new_results:
+            order.append(("results", new_results.index(index)))
         else:
             order.append(("updated", aliased.index(form.operands.index(slot[1]))))
     return BufferMapping(tuple(order), tuple(results))

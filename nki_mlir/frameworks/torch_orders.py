@@ -68,18 +68,18 @@ def running(at_least: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, in
         if not a.dim() or not a.numel():
             return a.clone(), torch.zeros(a.shape, dtype=torch.int64)
         values = a.to(torch.int32) if a.dtype in (torch.bool, torch.uint8) else a
-        size, n, shape = a.shape[dim], 1, [1] * a.dim()
+        size, distance, shape = a.shape[dim], 1, [1] * a.dim()
         shape[dim] = -1
         positions = torch.arange(size, dtype=torch.int32).reshape(shape).expand(a.shape)
-        while n < size:
-            before, current = values.narrow(dim, 0, size - n), values.narrow(dim, n, size - n)
+        while distance < size:
+            before, current = values.narrow(dim, 0, size - distance), values.narrow(dim, distance, size - distance)
             is_later = at_least(current, before)
             if a.is_floating_point():
                 is_later = (is_later & (before == before)) | (current != current)
-            earlier, later = positions.narrow(dim, 0, size - n), positions.narrow(dim, n, size - n)
-            values, positions = (torch.cat([v.narrow(dim, 0, n), torch.where(is_later, new, old)], dim)
+            earlier, later = positions.narrow(dim, 0, size - distance), positions.narrow(dim, distance, size - distance)
+            values, positions = (torch.cat([v.narrow(dim, 0, distance), torch.where(is_later, new, old)], dim)
                                  for v, new, old in ((values, current, before), (positions, later, earlier)))
-            n *= 2
+            distance *= 2
         return values.to(a.dtype), positions.to(torch.int64)
     return computed
 
@@ -89,9 +89,9 @@ def search_sorted(sequence: torch.Tensor, values: torch.Tensor | float, *, out_i
     """Count the elements before each value: a comparison of each value with each element."""
     if sorter is not None:
         sequence = torch.gather(sequence, -1, sorter)
-    wanted = values if isinstance(values, torch.Tensor) else torch.full((), values, dtype=sequence.dtype)
+    thresholds = values if isinstance(values, torch.Tensor) else torch.full((), values, dtype=sequence.dtype)
     elements = sequence if sequence.dim() == 1 else sequence.unsqueeze(-2)
-    after = elements > wanted.unsqueeze(-1) if right or side == "right" else elements >= wanted.unsqueeze(-1)
+    after = elements > thresholds.unsqueeze(-1) if right or side == "right" else elements >= thresholds.unsqueeze(-1)
     count = torch.logical_not(after).to(torch.int32).sum(-1, dtype=torch.int32)         # all of them for NaN
     return count if out_int32 else count.to(torch.int64)
 

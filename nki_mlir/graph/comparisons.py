@@ -141,10 +141,10 @@ class IndexedFunction:
         kind = self.over(axes, element)
         return self.add(f"select {condition}, {on_true}, {on_false} : {self.over(axes, 'i1')}, {kind}")
 
-    def transposed(self, value: str, axes: Sequence[int], wanted: Sequence[int], element: str) -> str:
-        """Transpose a tensor of ``axes`` to their order in ``wanted``."""
-        order = [list(axes).index(a) for a in wanted]
-        kinds = [self.over(a, element) for a in (axes, wanted)]
+    def transposed(self, value: str, axes: Sequence[int], new_axes: Sequence[int], element: str) -> str:
+        """Transpose a tensor of ``axes`` to the order of ``new_axes``."""
+        order = [list(axes).index(a) for a in new_axes]
+        kinds = [self.over(a, element) for a in (axes, new_axes)]
         return self.add(f"transpose {value}, dims = {order} : ({kinds[0]}) -> {kinds[1]}")
 
     def combined(self, value: str, fn: str, neutral: str, axes: Sequence[int], over: Sequence[int], element: str
@@ -210,17 +210,17 @@ class IndexedFunction:
         """Return whether an index is that of a position, over the indexed axes. A window that does not fit into its
         axis hits none."""
         hits = self.constant("true", self.indexed, "i1")
-        wanted = {axis: self.along(index, kind, self.index_axes, self.indexed, self.index_element)
+        positions = {axis: self.along(index, kind, self.index_axes, self.indexed, self.index_element)
                   for axis, (index, kind) in zip(self.scattered, self.indices())}
-        for axis, position in wanted.items():
+        for axis, position in positions.items():
             if axis in self.sizes:
                 last = self.shape[axis] - self.sizes[axis]
                 hits = self.both(hits, "GE", position, self.constant("0", self.indexed, self.index_element))
                 hits = self.both(hits, "LE", position, self.constant(str(last), self.indexed, self.index_element))
-        for axis in [a for a in self.target_axes if a in self.spans or a in self.at_zero or a in wanted]:
+        for axis in [a for a in self.target_axes if a in self.spans or a in self.at_zero or a in positions]:
             if axis in self.windows:
                 continue
-            position = self.position(wanted.get(axis), axis, self.indexed)
+            position = self.position(positions.get(axis), axis, self.indexed)
             hits = self.both(hits, "EQ", position, self.iota(axis, self.indexed))
         return hits
 
@@ -424,8 +424,8 @@ class GatherFunction(IndexedFunction):
         value, value_axes = self.rows_of("%x", self.kinds[0], self.target_axes, axes, row, at)
         result = ir.RankedTensorType(self.op.results[0].type)
         windows, outer = (self.spans.get(d, d) for d in self.sizes), iter(self.index_axes)
-        wanted = [next(windows) if d in self.offsets else next(outer) for d in range(result.rank)]
-        return self.text(name, self.transposed(value, value_axes, wanted, self.element), str(result))
+        new_axes = [next(windows) if d in self.offsets else next(outer) for d in range(result.rank)]
+        return self.text(name, self.transposed(value, value_axes, new_axes, self.element), str(result))
 
     def start(self, axis: int, index: str, kind: str, at: Sequence[int]) -> str:
         """Return the first position of a window, over the axes ``at``: all of the window lies in its axis."""

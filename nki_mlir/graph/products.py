@@ -43,10 +43,10 @@ class TiledProduct:
     def axes(self) -> tuple[int, int, int]:
         return self.inner, self.rows, self.columns
 
-    def divided(self, m: int) -> "TiledProduct":
-        """Return the product whose summed axis has every ``m``-th element in a tile."""
+    def divided(self, spacing: int) -> "TiledProduct":
+        """Return the product whose summed axis has every ``spacing``-th element in a tile."""
         rows, columns = (a + (a > self.inner) for a in (self.rows, self.columns))
-        return replace(self, nest=self.nest.divided(self.inner, m), rows=rows, columns=columns)
+        return replace(self, nest=self.nest.divided(self.inner, spacing), rows=rows, columns=columns)
 
 
 def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
@@ -57,18 +57,18 @@ def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
             not product.reads_inputs or len({*product.inputs}) < 2):
         return None
     merged = nest.arranged(None)
-    a, b = (merged.inputs[k] for k in product.inputs)
+    left, right = (merged.inputs[k] for k in product.inputs)
     axes = [x for x, n in enumerate(merged.extents) if n > 1]
     summed = [x for x in axes if x in merged.reduced]
     parallel = [x for x in axes if x not in merged.reduced]
-    rows = [x for x in parallel if a.moves(x) and not b.moves(x)]
-    columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
-    batch_axes = [x for x in parallel if a.moves(x) and b.moves(x)]
-    repeats = [x for x in parallel if not a.moves(x) and not b.moves(x)]        # the results do not vary along these
-    proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
+    rows = [x for x in parallel if left.moves(x) and not right.moves(x)]
+    columns = [x for x in parallel if right.moves(x) and not left.moves(x)]
+    batch_axes = [x for x in parallel if left.moves(x) and right.moves(x)]
+    repeats = [x for x in parallel if not left.moves(x) and not right.moves(x)]   # the results do not vary along these
+    proper = all(left.moves(x) and right.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
     if choices.vectors and batch_axes and not rows and not columns:
         return None
-    if not summed or not proper or a.dtype.is_integer or b.dtype.is_integer:
+    if not summed or not proper or left.dtype.is_integer or right.dtype.is_integer:
         return None
     if repeats and not (rows and columns and all(merged.output.strides[x] != 1 for x in repeats)):
         return None                             # a store would have runs of one element
@@ -119,9 +119,9 @@ def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: 
     """Emit one product of matrices for each combination of the axes that are not in a tile."""
     product = with_output_rows(product, tiles.choices)
     first = next(iter(matrices(product)))
-    m = rows_together(tiles, machine, first.inputs[product.right], first.extents, product.inner)
-    if m > 1 and not lies_across(first.inputs[product.right], product.inner, product.columns):
-        product = product.divided(m)
+    together = rows_together(tiles, machine, first.inputs[product.right], first.extents, product.inner)
+    if together > 1 and not lies_across(first.inputs[product.right], product.inner, product.columns):
+        product = product.divided(together)
     for nest in matrices(product):
         Matrices(tiles, machine, product).write(nest, start)
 
@@ -230,19 +230,19 @@ class Matrices:
         if not lies_across(operand, inner, other) or min(counts) == 1:
             self.load_hull(source, number, inner)
             return self.tiles.loaded(source)
-        m = rows_together(self.tiles, machine, operand, nest.extents, other)
-        lanes = nest.divided(other, m).windows(other + 1, 1)       # row 0 of each partition, row 1, and so on
+        together = rows_together(self.tiles, machine, operand, nest.extents, other)
+        lanes = nest.divided(other, together).windows(other + 1, 1)       # row 0 of each partition, row 1, and so on
         along, parts = inner + (inner > other), []
         for first, lane in enumerate(lanes):
             for k, window in enumerate(lane.windows(other, machine.partitions)):
                 part = window.inputs[number].tile((window.extents[other], counts[0]), (other, along))
-                parts.append((first + k * m * machine.partitions, part))
+                parts.append((first + k * together * machine.partitions, part))
         if not self.tiles.cache.has(elements_of(source, self.tiles.symbols)):
             for _, part in parts:
-                self.load_hull(part, number, other, m)
-        return self.tiles.load_transposed(source, parts, m)
+                self.load_hull(part, number, other, together)
+        return self.tiles.load_transposed(source, parts, together)
 
-    def load_hull(self, source: Tile, number: int, axis: int, m: int = 1) -> None:
+    def load_hull(self, source: Tile, number: int, axis: int, together: int = 1) -> None:
         """If a tile with an axis along the partitions has short runs, load all elements between them that the product
         reads, for this tile and later ones."""
         operand, extents = self.product.nest.inputs[number], self.product.nest.extents
@@ -255,18 +255,18 @@ class Matrices:
             self.machine.moving_free_max)
         if free is not None and min(extents[free], most) * operand.dtype.itemsize >= SHORT:
             return                          # only the parts at the ends are short
-        wanted = hull(source, operand, extents, axis, m)
-        if wanted is not None and not cache.has(elements_of(source, symbols)) and not cache.has(
-                elements_of(wanted, symbols)):
-            self.tiles.loaded(wanted)
+        complete = hull(source, operand, extents, axis, together)
+        if complete is not None and not cache.has(elements_of(source, symbols)) and not cache.has(
+                elements_of(complete, symbols)):
+            self.tiles.loaded(complete)
 
 
-def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, m: int) -> Tile | None:
+def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, together: int) -> Tile | None:
     """Return the tile with the complete runs of bytes, of which a tile with an axis along the partitions has parts;
-    None if these are not longer, or not short. ``m``: neighbouring positions of the axis in one partition."""
+    None if these are not longer, or not short. ``together``: neighbouring positions of the axis in one partition."""
     steps = steps_beside(operand, extents, axis)
-    if m > 1:
-        steps = sorted([*steps, (operand.strides[axis], m)])
+    if together > 1:
+        steps = sorted([*steps, (operand.strides[axis], together)])
     run, pitch = 1, [source.access.dims[0][0]] if source.access.dims[0][1] > 1 else []
     for step, n in steps:
         if step <= run:

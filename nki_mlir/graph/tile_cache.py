@@ -188,37 +188,37 @@ class TileCache:
                                     if not elements.region.overlaps(written.region)}
                                    for tiles in (self.tiles, self.images))
 
-    def find(self, wanted: Elements) -> Tile | None:
+    def find(self, target: Elements) -> Tile | None:
         """Return the tile that contains the elements, or the part of a larger tile; None if there is none."""
-        tile = self.tiles.get(wanted)
+        tile = self.tiles.get(target)
         if tile is not None or not self.choices.parts:
             return tile
-        parts = (wanted.inside(elements, tile) for elements, tile in self.tiles.items()
-                 if elements.buffer == wanted.buffer)
+        parts = (target.inside(elements, tile) for elements, tile in self.tiles.items()
+                 if elements.buffer == target.buffer)
         return next((part for part in parts if part is not None), None)
 
-    def find_in_later_rows(self, wanted: Elements) -> Tile | None:
+    def find_in_later_rows(self, target: Elements) -> Tile | None:
         """Return the part of a larger tile that contains the elements in rows after its first ones; None if there is
         none."""
-        parts = (wanted.inside(elements, tile, row) for elements, tile in self.tiles.items()
-                 if elements.buffer == wanted.buffer for row in STARTS if row < elements.access.dims[0][1])
+        parts = (target.inside(elements, tile, row) for elements, tile in self.tiles.items()
+                 if elements.buffer == target.buffer for row in STARTS if row < elements.access.dims[0][1])
         return next((part for part in parts if part is not None), None) if self.choices.later_rows else None
 
-    def has(self, wanted: Elements) -> bool:
+    def has(self, elements: Elements) -> bool:
         """Return whether the elements are on chip, in one tile or in several ones."""
-        return self.find(wanted) is not None or bool(self.cover(wanted))
+        return self.find(elements) is not None or bool(self.cover(elements))
 
-    def cover(self, wanted: Elements) -> list[tuple[Tile, IndexBox]]:
-        """Return tiles that together have exactly the elements, each with the box of ``wanted`` that it has; none if
+    def cover(self, target: Elements) -> list[tuple[Tile, IndexBox]]:
+        """Return tiles that together have exactly the elements, each with the box of ``target`` that it has; none if
         there are no such tiles."""
         if not self.choices.compose:
             return []
         boxes: list[tuple[Tile, IndexBox]] = []
-        remaining = prod(n for _, n in wanted.access.dims)
+        remaining = prod(n for _, n in target.access.dims)
         for elements, tile in self.tiles.items():
-            if elements.buffer != wanted.buffer or elements.access.dims[0] != wanted.access.dims[0]:
+            if elements.buffer != target.buffer or elements.access.dims[0] != target.access.dims[0]:
                 continue
-            part = elements.part_in(wanted)
+            part = elements.part_in(target)
             if part is not None and all(index_boxes_apart(part, other) for _, other in boxes):
                 starts, counts = part
                 boxes.append((self.with_dims(tile, counts), (starts, counts)))

@@ -254,27 +254,27 @@ def basic(view: View, static: dict[int, Any], run_time: dict[int, RunTime], part
     """Return the same as ``advanced``, for slices and integers: an axis for each dimension that stays, at least two
     axes."""
     axes: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
-    for k in range(view.ndim):
-        if k in run_time:
-            size, rows = run_time[k].size, run_time[k].rows
-            if size is not None or rows > 1 or k == partition_axis:
-                axes.append((k, size or rows, size is not None))
-        elif isinstance(static[k], SLICES):
-            axes.append((k, slice_span(static[k], view.shape[k])[2], True))
-        elif k == partition_axis:
-            axes.append((k, 1, False))
+    for dim in range(view.ndim):
+        if dim in run_time:
+            size, rows = run_time[dim].size, run_time[dim].rows
+            if size is not None or rows > 1 or dim == partition_axis:
+                axes.append((dim, size or rows, size is not None))
+        elif isinstance(static[dim], SLICES):
+            axes.append((dim, slice_span(static[dim], view.shape[dim])[2], True))
+        elif dim == partition_axis:
+            axes.append((dim, 1, False))
     if partition_axis is not None and axes[0][0] != partition_axis:
         raise BlockTensorNotTile(shape=tuple(n for _, n, _ in axes))
-    dropped = [] if partition_axis is not None else [k for k in run_time if k not in {k for k, _, _ in axes}]
+    dropped = [] if partition_axis is not None else [dim for dim in run_time if dim not in {dim for dim, _, _ in axes}]
     while len(axes) < 2:                            # an index leaves an axis of 1, else one is appended
         axes.append((dropped.pop(0) if dropped else view.ndim, 1, False))
         axes.sort()
     shape = tuple(n for _, n, _ in axes)
-    indices = {k: f.index.spread(shape) for k, f in run_time.items()}
-    for axis, (k, _, counts) in enumerate(axes):
+    indices = {dim: f.index.spread(shape) for dim, f in run_time.items()}
+    for axis, (dim, _, counts) in enumerate(axes):
         if counts:
             along = Index().with_axes([int(a == axis) for a in range(len(shape))], shape)
-            indices[k] = indices[k] + along if k in indices else along
+            indices[dim] = indices[dim] + along if dim in indices else along
     return shape, indices
 
 
@@ -304,30 +304,30 @@ def placed(view: View, static: Mapping[int, object], run_time: dict[int, RunTime
     by_engine = partition_axis is not None and partition_axis not in run_time
     picked = []
     limits = []
-    for k in range(view.ndim):
-        item = static.get(k, slice(None))
+    for dim in range(view.ndim):
+        item = static.get(dim, slice(None))
         if isinstance(item, Index):
-            index = indices.get(k)
-            if by_engine and k == partition_axis:
+            index = indices.get(dim)
+            if by_engine and dim == partition_axis:
                 item = partitions_of(index, item, shape)
             elif index is None:
                 item = DynamicSlice(item, 1)
             else:
                 item = slice(None)
                 low, high = index.interval()
-                if low < 0 or high >= view.shape[k]:
-                    limits.append(Limit(index, k, view.shape[k], view.buffer.name))
+                if low < 0 or high >= view.shape[dim]:
+                    limits.append(Limit(index, dim, view.shape[dim], view.buffer.name))
         picked.append(item)
     part = view.subscript(tuple(picked))
     order = [*([] if partition_axis is None else [partition_axis]),
-             *(k for k in range(view.ndim) if k != partition_axis and k in indices)]
-    counted = order[1:] if by_engine else [k for k in order if k in indices]
-    steps = {k: math.prod(part.shape[j] for j in counted[n + 1:]) for n, k in enumerate(counted)}
+             *(dim for dim in range(view.ndim) if dim != partition_axis and dim in indices)]
+    counted = order[1:] if by_engine else [dim for dim in order if dim in indices]
+    steps = {dim: math.prod(part.shape[j] for j in counted[n + 1:]) for n, dim in enumerate(counted)}
     position = Index().spread(shape)
-    for k in counted:
-        position = position + indices[k] * steps[k]
+    for dim in counted:
+        position = position + indices[dim] * steps[dim]
     return DynamicView(restricted(part, order), shape, position, list(run_time.values()),
-                       [(indices[k], steps[k], view.shape[k]) for k in run_time], limits, by_engine)
+                       [(indices[dim], steps[dim], view.shape[dim]) for dim in run_time], limits, by_engine)
 
 
 def partitions_of(index: Index | None, item: Index, shape: tuple[int, ...]) -> DynamicSlice:

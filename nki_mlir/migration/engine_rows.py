@@ -213,10 +213,10 @@ class EngineRows(UncutTiles):
         copies: list[str] = []
         front = self.prelude[-1]
         for rows, (_, statements) in self.moved.items() if condition else ():
-            rest = [s for s in front if s not in statements]
-            if len(rest) < len(front) and not any(rows in names_read(MARK.sub("_", s)) for s in rest):
+            others = [s for s in front if s not in statements]
+            if len(others) < len(front) and not any(rows in names_read(MARK.sub("_", s)) for s in others):
                 copies += statements
-                front[:] = rest
+                front[:] = others
         return super().under(condition, [*copies, *texts])
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:

@@ -45,9 +45,9 @@ class GuardedWindows(Diagonals):
             count = self.count(terms.smallest(extent, f"-(-({upper}) // {terms.factor(step)})"), axis + rank,
                                extent=extent)
             bound = MaskFact((MaskBound(axis, "", count, rank),), (), (comparison,))
-            rest = replace(mask, comparisons=tuple(c for c in mask.comparisons if c != comparison),
+            other_terms = replace(mask, comparisons=tuple(c for c in mask.comparisons if c != comparison),
                            diagonals=tuple(c for c in mask.diagonals if c != comparison))
-            mask = self.conjunction(rest, bound)
+            mask = self.conjunction(other_terms, bound)
         return mask
 
     def padded(self, view: SubscriptText, mask: MaskFact, operator: str) -> tuple[SubscriptText, MaskFact] | None:

@@ -136,11 +136,11 @@ def has_vectors(value: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef
         elif meaning.startswith(("nl.", "nisa.")):
             return False
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value in methods:
-            rest = {name: method for name, method in methods.items() if name != call.func.attr.value}
+            other_methods = {name: method for name, method in methods.items() if name != call.func.attr.value}
             inner = value_of_call(call, methods, names)
             if inner is None:
                 return False
-            has_new = has_vectors(inner, rest, names) or has_new
+            has_new = has_vectors(inner, other_methods, names) or has_new
     for node in nodes_of(cst.Expr(value), cst.Attribute):
         if not has_new and (inner := value_of_method(node, methods, names)) is not None:
             has_new = has_vectors(inner, {n: m for n, m in methods.items() if n != node.attr.value}, names)

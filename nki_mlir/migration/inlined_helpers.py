@@ -274,9 +274,9 @@ class _WithoutNone(cst.CSTTransformer):
             return cst.RemoveFromParent()
         if not isinstance(part.body, cst.IndentedBlock):
             return updated_node
-        first, *rest = part.body.body
+        first, *later = part.body.body
         lines = [*updated_node.leading_lines, *getattr(first, "leading_lines", ())]
-        return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *rest])
+        return cst.FlattenSentinel([first.with_changes(leading_lines=lines), *later])
 
 
 def is_none(node: cst.BaseExpression) -> bool:

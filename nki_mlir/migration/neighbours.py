@@ -49,14 +49,14 @@ def absent_helpers(importer: Path, module: SourceModule, texts: Mapping[Path, st
     stems, absent = by_stem(texts), dict[str, int]()
     for function in module.kernels.functions.values():
         for call in nodes_of(function, cst.Call):
-            name, dot, rest = MODULE.code_for_node(call.func).partition(".")
+            name, dot, members = MODULE.code_for_node(call.func).partition(".")
             path = module.names.imports.get(name, "")
             package = path.partition(".")[0]
             owners = [owner for owner in (path, path.rpartition(".")[0]) if owner]
             if not package or package in KNOWN or find_spec(package) is not None or any(
                     module_of(owner, importer, stems) for owner in owners):
                 continue
-            absent.setdefault(path + dot + rest, module.line_of.get(id(call), 0))
+            absent.setdefault(path + dot + members, module.line_of.get(id(call), 0))
     return [(line, path) for path, line in absent.items()]
 
 

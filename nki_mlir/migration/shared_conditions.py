@@ -54,10 +54,10 @@ def _other_terms(test: cst.BaseExpression, condition: str) -> str:
     terms, first = (node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
                     for node in (ast.parse(text, mode="eval").body
                                  for text in (MODULE.code_for_node(test), condition)))
-    begin, rest = terms[:len(first)], terms[len(first):]
-    if not rest or [ast.unparse(term) for term in begin] != [ast.unparse(term) for term in first]:
+    begin, others = terms[:len(first)], terms[len(first):]
+    if not others or [ast.unparse(term) for term in begin] != [ast.unparse(term) for term in first]:
         return ""
-    return ast.unparse(rest[0] if len(rest) == 1 else ast.BoolOp(ast.And(), rest))
+    return ast.unparse(others[0] if len(others) == 1 else ast.BoolOp(ast.And(), others))
 
 
 def _text(statement: cst.BaseStatement) -> str:
@@ -94,8 +94,8 @@ class _Merger(cst.CSTTransformer):
         if MODULE.code_for_node(statement.test) == condition and statement.orelse is None:
             body = cast(Statements, list(statement.body.body))
             return [body[0].with_changes(leading_lines=statement.leading_lines), *body[1:]]
-        if statement.orelse is None and (rest := _other_terms(statement.test, condition)):
-            return [statement.with_changes(test=cst.parse_expression(rest))]
+        if statement.orelse is None and (other_terms := _other_terms(statement.test, condition)):
+            return [statement.with_changes(test=cst.parse_expression(other_terms))]
         orelse: cst.If | cst.Else | None = statement.orelse
         if isinstance(orelse, cst.If):
             inner = self.unguarded(orelse, condition)

@@ -404,8 +404,8 @@ def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimensi
         raise NotAView("a tile of row numbers beside an index that takes steps")
     spans = [span(_base(i), extents[axes[0]], "1", sizes[k])
              for k, (i, _, axes) in enumerate(columns, dimension + 1)]
-    rest = sizes[dimension + 1 + len(columns):]
-    shape = (count, *(extents[axes[0]] for _, _, axes in columns), *rest)
+    later_sizes = sizes[dimension + 1 + len(columns):]
+    shape = (count, *(extents[axes[0]] for _, _, axes in columns), *later_sizes)
     return part_of(text, [":", *spans]), tensor.like(shape)
 
 

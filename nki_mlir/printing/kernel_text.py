@@ -44,7 +44,7 @@ class NamedTensor:
     region: str
     expression: str = ""                  # the expression of one that is not an allocation
     address: tuple[int, int] | None = None
-    wanted: str = ""                      # its name, unless another tensor has that name
+    requested_name: str = ""              # its name, unless another tensor has that name
 
     @property
     def definition(self) -> str:
@@ -114,7 +114,7 @@ class KernelText:
                     self.named[name].shape = shape
                 elif self.homes.get(name) == self.opened:           # the expression that replaces the tile from here on
                     tensor = self.named[name]
-                    tensor.name, tensor.shape = tensor.wanted, shape
+                    tensor.name, tensor.shape = tensor.requested_name, shape
                     line = f"{self.define(tensor)} = {value}"
         self.lines.append("    " * self.depth + line)
 
@@ -213,7 +213,7 @@ class KernelText:
 
     def renumber(self) -> None:
         """Number the tensors without a name in the order of the text: some are defined before earlier lines."""
-        automatic = {t.name for t in self.named.values() if AUTOMATIC.fullmatch(t.wanted)}
+        automatic = {t.name for t in self.named.values() if AUTOMATIC.fullmatch(t.requested_name)}
         free = (name for n in count() if (name := f"t{n}") not in self.names - automatic)
         numbers: dict[str, str] = {}
 
@@ -228,7 +228,7 @@ class KernelText:
     def define(self, tensor: NamedTensor) -> str:
         """Choose the name that a tensor has from here on and return it. Captures number tensors without a name; the
         text numbers them in its own order."""
-        tensor.wanted = tensor.name
+        tensor.requested_name = tensor.name
         if AUTOMATIC.fullmatch(tensor.name):
             tensor.name, self.numbered = f"t{self.numbered}", self.numbered + 1
         tensor.name = self.unique(tensor.name, "tile")

@@ -56,15 +56,15 @@ class FuseTiles(Pass, name="fuse-tiles"):
         return elements >= self.least * count * max(1, count / self.few)
 
 
-def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True, join: bool = False,
+def fuse_function(kernel: KernelFunction, selects: Callable[[Operation], bool] = lambda op: True, join: bool = False,
                   roundings: int = 0) -> None:
-    """Fuse the operations of a kernel; of structured operations only the ``wanted`` ones.
+    """Fuse the operations of a kernel; of structured operations only those that ``selects`` accepts.
 
     ``join``: join two folds to one operation with two results, which native code supports and engines do not.
     ``roundings``: keep the tile between an operation with this number of roundings and a long function; 0: fuse these,
     too.
     """
-    fusion = _FunctionFusion(kernel, wanted, roundings)
+    fusion = _FunctionFusion(kernel, selects, roundings)
     fusion.fuse()
     if join:
         fusion.join_folds()
@@ -95,8 +95,8 @@ class _FunctionFusion:
     A walk lists them: other ways create classes of their dialects first, whose import takes 70 ms.
     """
 
-    def __init__(self, kernel: KernelFunction, wanted: Callable[[Operation], bool], roundings: int) -> None:
-        self.wanted, self.roundings = wanted, roundings
+    def __init__(self, kernel: KernelFunction, selects: Callable[[Operation], bool], roundings: int) -> None:
+        self.selects, self.roundings = selects, roundings
         self.operations: list[Operation | None] = []
         self.users: dict[Value, set[int]] = {}
         self.writes: dict[Value | str, list[int]] = {}
@@ -138,7 +138,7 @@ class _FunctionFusion:
             user_number = self.only_user(number)
             user = self.operations[user_number]
             if not user_number or user is None or user.name != "linalg.generic" or user.block != op.block or not (
-                    self.wanted(op) and self.wanted(user)):
+                    self.selects(op) and self.selects(user)):
                 continue
             producer, consumer = fusible(op), fusible(user)
             if producer is None or consumer is None or not can_fuse(producer, consumer):
@@ -185,7 +185,7 @@ class _FunctionFusion:
                 replaced.op.erase()
 
     def short_fold(self, op: Operation | None) -> GenericOperation | None:
-        nest = fusible(op) if op is not None and self.wanted(op) else None
+        nest = fusible(op) if op is not None and self.selects(op) else None
         return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:

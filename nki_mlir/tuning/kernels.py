@@ -57,10 +57,10 @@ def run(kernel: Kernel, choice: Choice, arguments: Sequence[Any]) -> Any:
 def attempt(kernel: Kernel, choice: Choice, arguments: Sequence[Any], expected: Sequence[np.ndarray],
             tolerance: dict[str, float]) -> Attempt:
     """Run, compare, compile and time a choice."""
-    got = flat(run(kernel, choice, arguments))
-    if [a.shape for a in got] != [a.shape for a in expected]:
+    results = flat(run(kernel, choice, arguments))
+    if [a.shape for a in results] != [a.shape for a in expected]:
         return Attempt(choice, math.inf, reason="the results' shapes differ from the reference's")
-    wrong = next((text for a, b in zip(expected, got) if (text := difference(a, b, tolerance))), "")
+    wrong = next((text for a, b in zip(expected, results) if (text := difference(a, b, tolerance))), "")
     if wrong:
         return Attempt(choice, math.inf, reason=wrong)
     on_grid, keywords = launched(kernel, choice)

@@ -287,27 +287,28 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
         return None
     disjoint: set[Hashable] = set()                # pairs of plain patterns that share no element, by their difference
     forms = [form_of(t) for t in touches]
-    for i, a in enumerate(touches):
-        for j, b in enumerate(touches) if a.writes else ():
-            if (b.writes and j < i) or (a.accumulates and b.accumulates) or not compared(a, b):
+    for number, touch in enumerate(touches):
+        for other_number, other in enumerate(touches) if touch.writes else ():
+            if (other.writes and other_number < number) or (touch.accumulates and other.accumulates) or (
+                    not compared(touch, other)):
                 continue
             key = None
-            if forms[i] is not None and forms[j] is not None:
-                key = (forms[i], forms[j], a.view.partition.const - b.view.partition.const,
-                       a.view.free.const - b.view.free.const)
+            if forms[number] is not None and forms[other_number] is not None:
+                key = (forms[number], forms[other_number], touch.view.partition.const - other.view.partition.const,
+                       touch.view.free.const - other.view.free.const)
                 if key in disjoint:
                     continue
             try:
-                common = common_element(a, b, apart)
+                common = common_element(touch, other, apart)
             except SearchTooLong:
-                verdict.undecided.append((a, b))
+                verdict.undecided.append((touch, other))
                 continue
             if common is None:
                 disjoint.add(key)
-            elif not (a.exact and b.exact) or meets(a) or meets(b):
-                verdict.undecided.append((a, b))
+            elif not (touch.exact and other.exact) or meets(touch) or meets(other):
+                verdict.undecided.append((touch, other))
             else:
-                return Clash(a, b, common.element, common.first, common.second)
+                return Clash(touch, other, common.element, common.first, common.second)
     return None
 
 

@@ -94,13 +94,13 @@ class Owners:
         view, restriction, scale = touch.view, touch.restriction, touch.view.dtype.itemsize // self.unit
         masks, axes, extents = [Mask(((e, equal),)) for e, equal in terms], list(range(len(view.dims))), []
         if restriction is None:
-            extents = [d.count for d in view.dims]
+            extents = [dim.count for dim in view.dims]
         else:
             extents, axes = list(restriction.extents), list(restriction.axes)
-            for k, d in enumerate(view.dims):
-                if d.count != extents[axes[k]]:
-                    axes[k] = len(extents)
-                    extents.append(d.count)
+            for number, dim in enumerate(view.dims):
+                if dim.count != extents[axes[number]]:
+                    axes[number] = len(extents)
+                    extents.append(dim.count)
             masks += [Mask(((index_of(c.form, touch.symbols, tuple(extents)), c.equal),)) for c in restriction.mask]
         roots = roots_of([view.partition, view.free, *(e for m in masks for e, _ in m.terms)])
         spans = spans_of(extents, roots)
@@ -111,8 +111,8 @@ class Owners:
         for mask in masks:
             holds = holds & points.truth(mask)
         flat = points.of(view.partition) * self.row + points.of(view.free) * scale
-        for axis, d in zip(axes, view.dims):
-            flat = flat + points.axes[axis] * (d.partition * self.row + d.free * scale)
+        for axis, dim in zip(axes, view.dims):
+            flat = flat + points.axes[axis] * (dim.partition * self.row + dim.free * scale)
         holds, flat = np.broadcast_arrays(holds, flat)
         bytes_read = np.unique_counts(flat[holds]).values       # NumPy sorts here; hashes of equidistant values collide
         if len(bytes_read) and (bytes_read[0] < 0 or bytes_read[-1] + scale > self.size):

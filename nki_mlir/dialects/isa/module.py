@@ -218,23 +218,25 @@ class _ProgramWriter:
         """Write a stream as blocks, which start at branch targets and after branches; the first has
         no predecessors."""
         targets = {int(i.op.target) for i in stream if isinstance(i.op, isa.CompareBranch)}
-        starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, isa.CompareBranch))})
+        branches = [number for number, i in enumerate(stream) if isinstance(i.op, isa.CompareBranch)]
+        starts = sorted({0, *targets, *(number + 1 for number in branches)})
         entry = region.blocks.append() if 0 in targets else None
         blocks = {start: region.blocks.append() for start in starts}
         if entry is not None:
             self.operation("isa.next", entry, {}, successors=[blocks[0]])
-        for k, instruction in enumerate(stream):
-            if k in blocks:
-                block = blocks[k]
+        for number, instruction in enumerate(stream):
+            if number in blocks:
+                block = blocks[number]
             op = instruction.op
             if isinstance(op, isa.CompareBranch):
                 sides = self.make.value((scalar(op.lhs), scalar(op.rhs)))
                 self.operation("isa.branch", block, {"op": self.make.value(op.op), "sides": sides, **self.signals(
-                    instruction)}, successors=[blocks[int(op.target)], blocks[k + 1]], location=instruction.location)
+                    instruction)}, successors=[blocks[int(op.target)], blocks[number + 1]],
+                               location=instruction.location)
                 continue
             self.operation("isa.instruction", block, self.instruction(instruction), location=instruction.location)
-            if k + 1 in blocks and k + 1 < len(stream):
-                self.operation("isa.next", block, {}, successors=[blocks[k + 1]])
+            if number + 1 in blocks and number + 1 < len(stream):
+                self.operation("isa.next", block, {}, successors=[blocks[number + 1]])
         end_block = blocks.get(len(stream), block)
         if end_block is not block and not isinstance(stream[-1].op, isa.CompareBranch):
             self.operation("isa.next", block, {}, successors=[end_block])

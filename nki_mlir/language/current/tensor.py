@@ -291,17 +291,17 @@ class NkiTensor(OlderMethods):
         have fewer elements: the view then has the first elements of each partition."""
         if dtype is not None:
             return self.view(dtype, shape if new_shape is None else new_shape)
-        wanted = new_shape if shape is None else shape
-        wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else wanted
-        integers(wanted, "reshape")
-        extents = known_extents(wanted, self.size)
+        requested = new_shape if shape is None else shape
+        requested = (requested, *more) if isinstance(requested, (int, np.integer)) else requested
+        integers(requested, "reshape")
+        extents = known_extents(requested, self.size)
         if extents is None:
-            if (part := self.leading_part(wanted)) is not None:
-                older(f"reshape of {list(self.shape)} to fewer elements: {list(wanted)}")
+            if (part := self.leading_part(requested)) is not None:
+                older(f"reshape of {list(self.shape)} to fewer elements: {list(requested)}")
                 return part
-            size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
+            size, limit = (abs(prod(n)) * self.itemsize for n in (requested, self.shape))
             reason = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
-            invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
+            invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(requested)}",
                     why=reason if size > limit else "", fix="give a shape of equal size", code="NKI-RESHAPE")
         head = self._head
         require(extents[:head] == self.shape[:head],

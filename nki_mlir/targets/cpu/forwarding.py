@@ -118,11 +118,11 @@ class ByteBox:
     def filled_by(cls, offset: Linear, dims: Sequence[tuple[int, int]], size: int) -> "ByteBox | None":
         """Return the bytes at an offset in a tile of ``size``, by a step and a count for each axis, if they are a box;
         else None."""
-        width, rows, rest = 1, 1, sorted(dims)
-        while rest and rest[0][0] == width:
-            width *= rest.pop(0)[1]
-        line = rest[0][0] if rest else size
-        for step, count in rest:
+        width, rows, remaining = 1, 1, sorted(dims)
+        while remaining and remaining[0][0] == width:
+            width *= remaining.pop(0)[1]
+        line = remaining[0][0] if remaining else size
+        for step, count in remaining:
             if step != line * rows:
                 return None
             rows *= count

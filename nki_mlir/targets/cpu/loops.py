@@ -270,13 +270,13 @@ class Loops:
         usual = self.body.advance(point, last)
         self.code.untested = None
         if rounded:
-            wanted = [value for value in self.read_behind_body(last) if value not in point.values]
+            read_later = [value for value in self.read_behind_body(last) if value not in point.values]
 
             def exact() -> list[Value]:
                 again = self.body.advance(point, last)
-                return [again.values[value] for value in wanted]
-            values = self.code.unless_denormal(rounded, [usual.values[value] for value in wanted], exact)
-            usual = point.with_values(dict(zip(wanted, values)))
+                return [again.values[value] for value in read_later]
+            values = self.code.unless_denormal(rounded, [usual.values[value] for value in read_later], exact)
+            usual = point.with_values(dict(zip(read_later, values)))
         return usual.with_values({value: self.body.step(step, usual.values, usual)
                                   for value, step in last.items() if value not in self.delayed.left_out})
 

@@ -225,17 +225,17 @@ def best_blocking(nest: NestedLoops, code: Code, most_steps: int) -> "Blocking |
         keeps, loads = nest.loads_of(blocked), nest.loads_of(other)
         if not keeps:
             continue
-        count, each = len(blocked.span), bytes_of(keeps)
-        rest = bytes_of(always) + COPIES * (sum([buffer.bytes_per_partition for buffer in nest.buffers
-                                                 if buffer.space == SBUF]) - each - bytes_of(always))
+        count, each_bytes = len(blocked.span), bytes_of(keeps)
+        other_bytes = bytes_of(always) + COPIES * (sum([buffer.bytes_per_partition for buffer in nest.buffers
+                                                 if buffer.space == SBUF]) - each_bytes - bytes_of(always))
         for number in range(1, count + 1):
-            if number * each + rest > sbuf:
+            if number * each_bytes + other_bytes > sbuf:
                 break
             times, short = count // number, count % number
             steps, of_short = (n and n * len(keeps) + len(other.span) * (len(loads) + n * len(remaining))
                                for n in (number, short))
             together = max(1, min(times, most_steps // steps))          # blocks that are ordered together
-            if number * each * min(together, 2) + rest > sbuf:
+            if number * each_bytes * min(together, 2) + other_bytes > sbuf:
                 continue
             loading = moving(keeps) * count + moving(loads) * len(other.span) * (times + (short > 0))
             apart = -(-times // together) + (short > 0)
@@ -270,14 +270,14 @@ class Blocking(NamedTuple):
     def code(self) -> Block:
         """Return the code that replaces both loops. Iterations that do not make up a block come last."""
         once, span, number = self.nest.loads_of(), self.blocked.span, self.number
-        first, rest = self.early * number, len(span) % number
+        first, remainder = self.early * number, len(span) % number
         result = Block([*once], self.buffers_of(once))
         if first:
             self.append_early(result, span[:first])
-        result.nodes.append(self.loop_of_blocks(self.nest, span[first:len(span) - rest], number))
-        if rest:
+        result.nodes.append(self.loop_of_blocks(self.nest, span[first:len(span) - remainder], number))
+        if remainder:
             fresh = self.with_fresh_buffers(result.buffers)
-            result.nodes.append(self.loop_of_blocks(fresh, span[len(span) - rest:], rest))
+            result.nodes.append(self.loop_of_blocks(fresh, span[len(span) - remainder:], remainder))
         return result
 
     def with_fresh_buffers(self, outside: Container[DeviceBuffer]) -> NestedLoops:

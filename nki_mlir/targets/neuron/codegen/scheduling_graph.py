@@ -387,9 +387,9 @@ class SchedulingGraph:
             longest = result
             for user in users[k]:
                 same_engine = transfer is None and engines[user].engine is engine
-                rest = (result_in_engine if same_engine else result) + rests[user]
-                if rest > longest:
-                    longest = rest
+                after_user = (result_in_engine if same_engine else result) + rests[user]
+                if after_user > longest:
+                    longest = after_user
             rests[k] = busy + longest
         return rests
 
