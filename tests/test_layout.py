@@ -218,9 +218,9 @@ def test_what_op_classes_are_given__has_types(module: str, cls: str) -> None:
 RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "places", "remembered", "said",
            "surroundings", "whole", "writtenvalues", "written"}
 # The same of locals and parameters: they say nothing of the value.
-RETIRED_LOCALS = {"asked", "found", "given", "gone", "held", "here", "how", "kept", "known", "made", "mine", "now",
-                  "others", "own", "place", "places", "said", "seen", "taken", "theirs", "there", "told", "what", "when",
-                  "whole", "whose"}
+RETIRED_LOCALS = {"asked", "found", "given", "gone", "got", "held", "here", "how", "it", "kept", "known", "made", "mine",
+                  "now", "others", "own", "place", "places", "rest", "said", "seen", "taken", "theirs", "there", "thing",
+                  "told", "wanted", "what", "when", "whole", "whose"}
 # Those that tests, tools and examples do not use either.
 RETIRED_EVERYWHERE = {"asked", "found", "given", "held", "made", "own", "place", "whole"}
 # The same of fields, attributes and methods of classes.

@@ -132,7 +132,7 @@ def _settle_on_demand() -> object:
 
 READS: dict[str, Callable[..., bool]] = {       # whether the operation copies its first argument from the device
     "_to_copy": lambda tensor, *, device=None, **keywords: device is not None and torch.device(device).type == "cpu",
-    "_copy_from": lambda tensor, target, *others: target.device.type == "cpu",
+    "_copy_from": lambda tensor, target, *_: target.device.type == "cpu",
     "_local_scalar_dense": lambda tensor: True}
 
 

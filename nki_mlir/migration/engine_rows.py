@@ -213,10 +213,11 @@ class EngineRows(UncutTiles):
         copies: list[str] = []
         front = self.prelude[-1]
         for rows, (_, statements) in self.moved.items() if condition else ():
-            others = [s for s in front if s not in statements]
-            if len(others) < len(front) and not any(rows in names_read(MARK.sub("_", s)) for s in others):
+            other_statements = [s for s in front if s not in statements]
+            is_read = any(rows in names_read(MARK.sub("_", s)) for s in other_statements)
+            if len(other_statements) < len(front) and not is_read:
                 copies += statements
-                front[:] = others
+                front[:] = other_statements
         return super().under(condition, [*copies, *texts])
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:

@@ -54,10 +54,10 @@ def _other_terms(test: cst.BaseExpression, condition: str) -> str:
     terms, first = (node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
                     for node in (ast.parse(text, mode="eval").body
                                  for text in (MODULE.code_for_node(test), condition)))
-    begin, others = terms[:len(first)], terms[len(first):]
-    if not others or [ast.unparse(term) for term in begin] != [ast.unparse(term) for term in first]:
+    begin, other_terms = terms[:len(first)], terms[len(first):]
+    if not other_terms or [ast.unparse(term) for term in begin] != [ast.unparse(term) for term in first]:
         return ""
-    return ast.unparse(others[0] if len(others) == 1 else ast.BoolOp(ast.And(), others))
+    return ast.unparse(other_terms[0] if len(other_terms) == 1 else ast.BoolOp(ast.And(), other_terms))
 
 
 def _text(statement: cst.BaseStatement) -> str:
