@@ -284,9 +284,9 @@ class EngineRows(UncutTiles):
         with suppress(SyntaxError):
             match ast.parse(text, mode="eval").body:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap"), args=[ast.List(elts=[ast.List(
-                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *rest]) as pattern],
+                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *other_dims]) as pattern],
                               keywords=[ast.keyword(arg="offset", value=offset)]) if row > 0:
-                    least = _least(ast.unparse(offset), rest)
+                    least = _least(ast.unparse(offset), other_dims)
                     fact, first = self.scope.facts.get(name), -1 if least is None else least // row
                     view = f"{name}[{first}:{first + count}]"
                     if first >= 0 and isinstance(fact, TensorFact) and fact.shape is not None and not (
