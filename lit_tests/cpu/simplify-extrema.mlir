@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The difference is NaN wherever one of its terms is: the minimum of @arithmetic needs no repair. The sign of its zero
 // shows in @arithmetic, where the difference is the result, and not in @hidden, where a maximum with 0 follows.
-// The result of @stored is the minimum.
+// The result of @stored is the minimum. @folded adds 0 to the maximum of a row, not to each partial result.
 // RUN: nki-opt --simplify-extrema %s | FileCheck %s --check-prefix=MARKS
 // RUN: nki-opt --simplify-extrema --lower-to-vector %s | FileCheck %s --check-prefix=CODE
 // RUN: nki-opt --zero-unwritten --lower-to-vector %s | FileCheck %s --check-prefix=WITHOUT
@@ -12,6 +12,8 @@
 // MARKS:       linalg.generic {{.*}} attrs = {native.extrema} {
 // MARKS-LABEL: @stored
 // MARKS-NOT:   native.extrema
+// MARKS-LABEL: @folded
+// MARKS:       linalg.generic {{.*}} attrs = {native.extrema} {
 
 // CODE:        llvm.func internal @subtract_4096_float32_{{[0-9a-f]+}}(
 // CODE:        %[[LESS:[0-9]+]] = arith.cmpf olt, %[[A:[0-9]+]], %[[B:[0-9]+]] : vector
@@ -23,6 +25,13 @@
 // CODE:        %[[LESS:[0-9]+]] = arith.cmpf olt, %[[A:[0-9]+]], %[[B:[0-9]+]] : vector
 // CODE-NEXT:   %[[LEAST:[0-9]+]] = arith.select %[[LESS]], %[[A]], %[[B]] : vector
 // CODE-NEXT:   arith.subf %[[LEAST]], %[[A]] : vector
+// CODE:        llvm.func internal @maximum_128x512_float32_{{[0-9a-f]+}}(
+// CODE-COUNT-12: arith.cmpf ogt
+// CODE-NOT:    arith.addf
+// CODE:        vector.extract
+// CODE:        arith.cmpf ogt
+// CODE:        arith.addf
+// CODE:        llvm.return
 
 // WITHOUT:     llvm.func internal @maximum_4096_float32_{{[0-9a-f]+}}(
 // WITHOUT:     %[[LESS:[0-9]+]] = arith.cmpf olt, %[[A:[0-9]+]], %[[B:[0-9]+]] : vector
@@ -58,6 +67,16 @@ func.func @stored(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y"}, %z: !row
       outs(%z : !row) {
   ^bb0(%a: f32, %b: f32, %old: f32):
     %0 = "scalar.alu"(%a, %b) {fn = "minimum", dtype = "float32"} : (f32, f32) -> f32
+    linalg.yield %0 : f32
+  }
+  return
+}
+func.func @folded(%x: memref<128x512xf32, "hbm"> {nki.name = "x"}, %y: memref<128xf32, "hbm"> {nki.name = "y"}) {
+  linalg.generic {indexing_maps = [affine_map<(p, f) -> (p, f)>, affine_map<(p, f) -> (p)>],
+                  iterator_types = ["parallel", "reduction"]}
+      ins(%x : memref<128x512xf32, "hbm">) outs(%y : memref<128xf32, "hbm">) {
+  ^bb0(%a: f32, %old: f32):
+    %0 = "scalar.alu"(%old, %a) {fn = "maximum", dtype = "float32"} : (f32, f32) -> f32
     linalg.yield %0 : f32
   }
   return

@@ -17,7 +17,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
-from nki_mlir.targets.cpu.extrema import unrepaired
+from nki_mlir.targets.cpu.extrema import folded_extrema, unrepaired
 from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema
 from nki_mlir.targets.cpu.roundings import keeping_nans, roundings
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
@@ -74,8 +74,8 @@ def can_add_words(nest: Nest) -> bool:
 
 
 def can_simplify_extrema(nest: Nest) -> bool:
-    """Return whether a repair of an extremum shows in no result."""
-    return any(unrepaired(nest))
+    """Return whether a repair of an extremum shows in no result, or a fold needs one only at its end."""
+    return any(unrepaired(nest)) or bool(folded_extrema(nest, schedule(nest).carried))
 
 
 def can_delay_stores(nest: Nest) -> bool:

@@ -3,17 +3,18 @@
 
 The host's instruction returns its second operand where one is NaN, and a zero of either sign. Code then repairs an
 extremum twice: it is NaN where its first operand is, and a zero result is +0. The code leaves out a repair that no
-result shows.
+result shows. A fold repairs the zero of its result alone: no comparison depends on the sign of a zero.
 """
 
 import math
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 from functools import lru_cache
 from typing import NamedTuple
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu.roundings import ARITHMETIC, EXTREMA, is_representable
 from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.recognize import fold_of
 
 ROOTS_OF_SUMS = frozenset({"add", "subtract"})
 
@@ -24,11 +25,23 @@ class Unrepaired(NamedTuple):
     nans: frozenset[int] = frozenset()
     zeros: frozenset[int] = frozenset()
 
+    def or_zeros(self, values: Iterable[int]) -> "Unrepaired":
+        """Return these values, and some more whose zeros need no repair."""
+        return self._replace(zeros=self.zeros.union(values))
+
 
 @lru_cache(1 << 12)
 def unrepaired(nest: Nest) -> Unrepaired:
     """Return the extrema of a body of which a repair shows in no result."""
     return Unrepaired(_without_repairs_of_nans(nest), _without_repairs_of_zeros(nest))
+
+
+def folded_extrema(nest: Nest, carried: Collection[int]) -> dict[int, int]:
+    """Return the outputs that a fold keeps in registers, with the number of the result, if it is an extremum of float32
+    at each step. Nothing but the next step reads the result of a step."""
+    folds = [fold for fold in (fold_of(nest, output) for output in carried) if fold is not None]
+    return {fold.output: nest.results[fold.output] for fold in folds if not fold.converts
+            and is_float_extremum(fold.step)}
 
 
 def is_float_extremum(step: Step) -> bool:

@@ -15,7 +15,7 @@ from nki_mlir.scalar.conversion_expansion import shortened_nan
 from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
-from nki_mlir.targets.cpu.extrema import Unrepaired, unrepaired
+from nki_mlir.targets.cpu.extrema import Unrepaired, folded_extrema, unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
 from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings, shortened_inputs, stored_roundings
@@ -57,8 +57,10 @@ class Loops:
         self.words = "words" in forms
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
+        self.extrema = folded_extrema(nest, plan.carried) if "extrema" in forms else {}    # repaired after their fold
+        without_repair = unrepaired(nest) if "extrema" in forms else Unrepaired()
         self.body = NestEvaluator(code, nest, symbols, plan.vector, keeping_nans(nest) if "nans" in forms else (),
-                                  unrepaired(nest) if "extrema" in forms else Unrepaired(),
+                                  without_repair.or_zeros(self.extrema.values()),
                                   stored_roundings(nest, plan) if self.words and not host.multiplies_pairs() else ())
         self.shortened = shortened_inputs(nest) if "nans" in forms else frozenset()
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
@@ -351,7 +353,7 @@ class Loops:
                      self.code.spread(self.fetch(first_output + k, point), point.lanes) for k in plan.carried]
             for k, value in zip(plan.carried, self.descend(depth, point, start)):
                 rounded = self.rounded(value, self.fetch(first_output + k, point)) if k in self.sums else value
-                self.put(rounded, k, point)
+                self.put(self.code.add(rounded, 0.0) if k in self.extrema else rounded, k, point)
             return
         start = [value for fold in plan.folds for value in self.start(fold)]
         parts = self.descend(depth, point, start * plan.unroll)
@@ -409,7 +411,8 @@ class Loops:
         if fold.output in self.sums:
             return self.code.add(a, b)
         old = self.nest.first_output + fold.output
-        return self.body.step(fold.step, {old: a, fold.value: b}, Point((), {}, {}, self.plan.lanes))
+        return self.body.step(fold.step, {old: a, fold.value: b}, Point((), {}, {}, self.plan.lanes),
+                              repairs_zeros=fold.output not in self.extrema)
 
     # -- sums of integers ----------------------------------------------------------------------------------------------
     def zero(self, lanes: int) -> Value:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Extrema without repairs: bodies at random give the bits of code with repairs, and which repairs they leave out."""
+"""Extrema without repairs: bodies at random, and folds, give the bits of code with repairs."""
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -52,15 +54,32 @@ def random_nest(dtype: DType, rng: np.random.Generator) -> Nest:
     return elementwise(dtype, steps, results)
 
 
+def folded(dtype: DType, fn: str, axis: int, columns: int) -> Nest:
+    """The extrema of rows or of columns of one input, in an output of float32."""
+    steps = [] if dtype is FLOAT32 else [Step("convert", FLOAT32, (0,))]
+    value = 0 if dtype is FLOAT32 else 2
+    steps.append(Step("alu", FLOAT32, (1, value), fn))
+    return Nest((8, columns), frozenset({axis}), (Operand(dtype, (columns, 1)),), 0,
+                (Operand(FLOAT32, (0, 1) if axis == 0 else (1, 0)),), tuple(steps), (1 + len(steps),))
+
+
+def values_of(memory: Memory, nest: Nest, rng: np.random.Generator) -> np.ndarray:
+    """Small integers and edges; elements of a fold are zeros of both signs and one other edge."""
+    if nest.reduced and memory.array.size == np.prod(nest.extents):
+        edges = rng.choice(EDGES, [1 if axis in nest.reduced else extent for axis, extent in enumerate(nest.extents)])
+        return np.where(rng.random(nest.extents) < 0.5, edges, rng.choice(EDGES[:2], nest.extents)).ravel()
+    usual = rng.random(memory.array.size) < 0.4
+    return np.where(usual, rng.integers(-3, 4, memory.array.size), rng.choice(EDGES, memory.array.size))
+
+
 def results_of(nest: Nest, forms: tuple[str, ...], seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     memories = [Memory(nest, operand, rng) for operand in nest.operands]
-    for memory in memories[:INPUTS]:
-        usual = rng.random(memory.array.size) < 0.4
-        values = np.where(usual, rng.integers(-3, 4, memory.array.size), rng.choice(EDGES, memory.array.size))
-        memory.array[:] = values.astype(memory.array.dtype)
+    with np.errstate(over="ignore"):
+        for memory in memories:
+            memory.array[:] = values_of(memory, nest, rng).astype(memory.array.dtype)
     run(nest, memories, forms=forms)
-    return [memory.array for memory in memories[INPUTS:]]
+    return [memory.array for memory in memories[len(nest.inputs):]]
 
 
 def assert_equal_bits(first: np.ndarray, second: np.ndarray) -> None:
@@ -81,3 +100,16 @@ def test_extrema_without_repairs__keep_bits_of_bodies_at_random(dtype: DType) ->
     for seed, nest in enumerate(simpler):
         for with_repairs, without in zip(results_of(nest, (), seed), results_of(nest, ("extrema",), seed)):
             assert_equal_bits(with_repairs, without)
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("dtype", (FLOAT32, BFLOAT16, FLOAT16), ids=str)
+def test_folds_that_repair_zeros_at_their_end__keep_bits(dtype: DType) -> None:
+    zeros = 0
+    for seed, ((fn, columns), axis) in enumerate(product((("maximum", 512), ("minimum", 280)), (0, 1))):
+        nest = folded(dtype, fn, axis, columns)
+        assert can_have(nest, "extrema") and not any(unrepaired(nest))
+        for with_repairs, without in zip(results_of(nest, (), seed), results_of(nest, ("extrema",), seed)):
+            assert_equal_bits(with_repairs, without)
+            zeros += np.count_nonzero(without == 0)
+    assert zeros > 100

@@ -6,8 +6,8 @@ after:   m = max(a, b);                   w = m - left      one instruction
 
 The pass leaves out a repair of NaN if each result that depends on the extremum is NaN anyway where the first operand
 is: arithmetic propagates NaN (w - a). It leaves out a repair of zeros if no result shows the sign: results that add a
-number that is never -0, extrema that are repaired, and products whose sign is hidden. Results keep their bits, and NaN
-stays NaN.
+number that is never -0, extrema that are repaired, and products whose sign is hidden. A fold, such as the maximum of a
+row, repairs the zero of its result and not that of each step. Results keep their bits, and NaN stays NaN.
 """
 
 from nki_mlir.targets.cpu.form_choice import FormChoice
