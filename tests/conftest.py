@@ -27,12 +27,14 @@ from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
 from nki_mlir.compat import install  # noqa: E402
 from nki_mlir.dialects.isa.program import Program  # noqa: E402
+from nki_mlir.targets.cpu import lowering  # noqa: E402
 from nki_mlir.targets.cpu.pipeline import PIPELINE  # noqa: E402
 from nki_mlir.targets.neuron.checker import check_streams  # noqa: E402
 from nki_mlir.targets.neuron.checker.violations import UnwrittenBytes  # noqa: E402
 from nki_mlir.targets.neuron.codegen import emission  # noqa: E402
 from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
 from nki_mlir.targets.neuron.codegen.records import Code  # noqa: E402
+from nki_mlir.targets.runtime import host  # noqa: E402
 
 from .examples import EXAMPLES  # noqa: E402
 from .forced_passes import FORCED, OPTIONAL  # noqa: E402
@@ -118,26 +120,36 @@ def example_modules() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls on the simulator keep program order. In a quarter of the tests, in `make fuzz` in half of them, they take
-    the order that is printed and timed, so that nearly every kernel tests scheduling, too."""
-    if crc32(request.node.nodeid.encode()) % (2 if FUZZ else 4) == 1:
-        monkeypatch.setattr("nki_mlir.targets.neuron.codegen.emission.emit_for_values", lambda emit: emit(Emission()))
+def variant_of_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile in other ways than users do by default, in tests that the hash of the name selects. One fixture for all
+    ways: most tests take a millisecond, of which each fixture costs a tenth."""
+    number = crc32(request.node.nodeid.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        if number % (2 if FUZZ else 4) == 1:
+            schedule_streams(patch)
+        if FUZZ or not number % 8:
+            prove_streams(patch)
+        if number & 2 and "tests/targets/cpu/" not in request.node.nodeid:
+            compile_as_large_program(patch, number)
+        yield
 
 
-@pytest.fixture(autouse=True)
-def streams_are_proved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is emitted in an eighth of the tests, in `make fuzz` in all, goes through the checker of streams. Kernels of
-    tests may read what nothing has written; all else that it finds is the emission's fault."""
-    if crc32(request.node.nodeid.encode()) % 8 and not FUZZ:
-        return
+def schedule_streams(patch: pytest.MonkeyPatch) -> None:
+    """Calls on the simulator take the order that is printed and timed instead of program order, so that nearly every
+    kernel tests scheduling, too."""
+    patch.setattr(emission, "emit_for_values", lambda emit: emit(Emission()))
+
+
+def prove_streams(patch: pytest.MonkeyPatch) -> None:
+    """The checker of streams examines what is emitted. Kernels of tests may read what nothing has written; all else that
+    it reports is the emission's fault."""
     emit_code = emission.emit_code
 
     def emit_sound_code(code: Code, options: Emission) -> Program:
         program = emit_code(code, options)
         assert faults_of_emission([program]) == []
         return program
-    monkeypatch.setattr(emission, "emit_code", emit_sound_code)
+    patch.setattr(emission, "emit_code", emit_sound_code)
 
 
 def faults_of_emission(programs: list[Program]) -> list[str]:
@@ -145,23 +157,15 @@ def faults_of_emission(programs: list[Program]) -> list[str]:
     return [str(error) for error in check_streams(programs).violations if not isinstance(error, UnwrittenBytes)]
 
 
-CPU = "nki_mlir.targets.cpu"
-THRESHOLDS = {"lowering.WORTH_ROLLING": 1, "lowering.WORTH_FUSING": 1}
-
-
-@pytest.fixture(autouse=True)
-def size_of_native_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Native code does for large programs what would not pay for those of tests. In half of the tests it does it for all,
-    so that every kernel tests repeats made loops again, tiles read in place, rows in chunks, stores past the caches and
-    packed products."""
-    number = crc32(request.node.nodeid.encode())
-    if number & 2 and "tests/targets/cpu/" not in request.node.nodeid:
-        for name, options in FORCED.items():
-            if name != "parallelize":           # threads for each small nest would take most of the time
-                monkeypatch.setitem(PIPELINE, name, options)
-        if number & 4:                          # one pass alone: what another one prepares for it does not hide faults
-            for name in {*OPTIONAL} - {OPTIONAL[number % len(OPTIONAL)]}:
-                monkeypatch.delitem(PIPELINE, name)
-        for name, least in THRESHOLDS.items():
-            monkeypatch.setattr(f"{CPU}.{name}", least)
-        monkeypatch.setattr("nki_mlir.targets.runtime.host.cache_bytes", lambda: 1 << 7)
+def compile_as_large_program(patch: pytest.MonkeyPatch, number: int) -> None:
+    """Native code does for large programs what would not pay for those of tests. Here it does it for all: loops rolled
+    again, tiles read in place, rows in chunks, streaming stores and packed products."""
+    for name, options in FORCED.items():
+        if name != "parallelize":           # threads for each small nest would take most of the time
+            patch.setitem(PIPELINE, name, options)
+    if number & 4:                          # one pass alone: what another one prepares for it does not hide faults
+        for name in {*OPTIONAL} - {OPTIONAL[number % len(OPTIONAL)]}:
+            patch.delitem(PIPELINE, name)
+    for name in ("WORTH_ROLLING", "WORTH_FUSING"):
+        patch.setattr(lowering, name, 1)
+    patch.setattr(host, "cache_bytes", lambda: 1 << 7)

@@ -100,7 +100,7 @@ def check_oracle(outcomes: list[Outcome], got: list[np.ndarray], program: Progra
 def check_agreement(kernel_of: Callable, program: Program, oracle: Callable[[Program], list[Outcome]] | None = None,
                     both_emissions: bool = BOTH_EMISSIONS) -> None:
     """All executors agree with the oracle. Streams are those for values or those that are printed and timed, as
-    ``order_of_streams`` chooses for a test; ``both_emissions`` runs the latter as well.
+    ``schedule_streams`` chooses for a test; ``both_emissions`` runs the latter as well.
     """
     kernel = kernel_of(program)
     expected, printed = results(kernel, program, EXECUTORS[0])
