@@ -62,7 +62,7 @@ def test_ring__is_empty_for_every_call(speak):
 @pytest.mark.parametrize("size", ["1000", "262144", "-1", "many"])
 def test_ring__of_a_size_that_there_is_not(speak, monkeypatch, size):
     monkeypatch.setenv(SIZE, size)
-    with pytest.raises(BadQueueSize, match=f"{SIZE} is {size}"):
+    with pytest.raises(BadQueueSize, match=f"{SIZE} cannot be {size}"):
         speak(X, 1)
 
 

@@ -96,8 +96,8 @@ def test_tiles_held_at_once(on):
     message, = shown_by(on, keeping(4), wide)
     line = keeping.__code__.co_firstlineno
     assert message == (
-        f"5 tiles that are live at once take 320000 bytes of each partition; SBUF of trn2 has 212984: t0 64000 (line "
-        f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
+        f"5 tiles that are live at once take 320000 bytes of each partition; SBUF of trn2 has 212984: tiles_0 64000 (line "
+        f"{line + 2}), tiles_1 64000 (line {line + 2}), tiles_2 64000 (line {line + 2}), tiles_3 64000 (line {line + 2}), total 64000 "
         f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use a tile for the last time before you "
         "allocate the next")
     assert not shown_by(on, keeping(2), wide)
