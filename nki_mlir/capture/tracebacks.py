@@ -8,6 +8,7 @@ code, or a library that it calls, raises and that is not an error for users.
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from itertools import dropwhile
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -29,10 +30,13 @@ def leave_out_internal_frames(error: BaseException) -> None:
     """Remove the toolchain's frames from the traceback of an exception, of its causes and of its contexts.
 
     A bare ``raise`` after it adds no frame. Before Python 3.11 the frame of the function with the ``raise`` stays.
+    Ctrl-C may come while the toolchain handles an exception: that exception is not shown.
     """
     if TRACEBACK.text() == FULL:
         return
     for linked in chain(error):
+        if isinstance(linked, KeyboardInterrupt) and is_internal(linked.__context__, linked):
+            linked.__suppress_context__ = True
         if not is_defect(linked):
             shown = [frame for part in runs(linked.__traceback__) for frame in part]
             for frame, following in zip(shown, [*shown[1:], None]):
@@ -92,6 +96,15 @@ def is_defect(error: BaseException) -> bool:
         return False
     parts = list(runs(error.__traceback__, every=True))
     return bool(parts) and any(map(is_toolchain, parts[-1]))
+
+
+def is_internal(handled: BaseException | None, error: BaseException) -> bool:
+    """Return whether an exception was being handled, at ``error``, by the toolchain or a library that it called."""
+    if handled is None or handled.__traceback__ is None:
+        return False
+    handler = handled.__traceback__
+    inside = dropwhile(lambda frame: not is_toolchain(frame), entries(error.__traceback__))
+    return not is_users(handler) and any(frame.tb_frame is handler.tb_frame for frame in inside)
 
 
 def runs(traceback: TracebackType | None, every: bool = False) -> Iterator[list[TracebackType]]:

@@ -17,6 +17,7 @@ from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.targets.cpu import kernel as cpu_kernel
 
 X = np.ones((4, 8), np.float32)
 
@@ -77,6 +78,31 @@ def test_only_lines_of_the_user_are_shown(call, fault, error, deepest):
     with pytest.raises((error, IndexError) if error is NkiMlirError else error) as raised:
         call(fault)
     assert functions(raised.value) == ["<lambda>", "kernel", *deepest]
+
+
+def test_what_a_library_of_the_toolchain_handled_at_ctrl_c_is_not_shown(monkeypatch, tmp_path):
+    monkeypatch.setattr(cpu_kernel, "find", lambda key: tmp_path.mkdir(exist_ok=True))
+    monkeypatch.setattr(Path, "is_dir", lambda path: interrupt())           # after FileExistsError
+
+    @beta.jit
+    def copied(x):
+        out = beta_language.ndarray(x.shape, x.dtype, buffer=beta_language.shared_hbm)
+        beta_language.store(out, beta_language.load(x))
+        return out
+    with pytest.raises(KeyboardInterrupt) as raised:
+        copied(X)
+    assert isinstance(raised.value.__context__, FileExistsError) and raised.value.__suppress_context__
+
+
+def test_what_the_kernel_handled_at_ctrl_c_is_shown():
+    def handle():
+        try:
+            divide()
+        except ZeroDivisionError:
+            interrupt()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        beta.jit(broken(beta_language, handle))(X)
+    assert isinstance(raised.value.__context__, ZeroDivisionError) and not raised.value.__suppress_context__
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])

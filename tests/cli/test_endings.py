@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,15 @@ def ends(error: BaseException) -> int:
 def test_ctrl_c_is_one_line(capsys):
     assert ends(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_frees_nothing_that_the_command_has_built(monkeypatch):
+    ended: list = []
+    monkeypatch.setattr(entry, "import_module", lambda name: SimpleNamespace(main=lambda: 130))
+    monkeypatch.setattr(entry.atexit, "_run_exitfuncs", lambda: ended.append("functions that Python calls at the end"))
+    monkeypatch.setattr(entry.os, "_exit", ended.append)
+    entry.command("opt")()
+    assert ended == ["functions that Python calls at the end", 130]
 
 
 def test_a_closed_pipe_is_silent(capsys):

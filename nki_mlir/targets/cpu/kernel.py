@@ -53,10 +53,7 @@ class NativeKernel:
         self.hosts: HostOperations | None = None
         self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with overlapping inputs
         key = key_of(modules, (order, grid, may_alias))
-        try:
-            self.image = find(key)
-            self.words = self.linked_programs()
-        except NotLoadable:                     # the kernel is compiled again, and the entry replaced
+        if not self.load(key):                  # the kernel is compiled again, and the entry replaced
             from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel from the cache does not need it
             self.image, self.hosts = image_of(modules, len(grid), may_alias)
             self.words = self.linked_programs()
@@ -87,6 +84,15 @@ class NativeKernel:
         self.where = self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None
+
+    def load(self, key: str | None) -> bool:
+        """Load the kernel from the cache; return whether the cache has all of its code."""
+        try:
+            self.image = find(key)
+            self.words = self.linked_programs()
+            return True
+        except NotLoadable:
+            return False
 
     def linked_programs(self) -> list[np.ndarray]:
         """Return the words of the programs with the addresses of this process; raise ``NotLoadable`` where code is

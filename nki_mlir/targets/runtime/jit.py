@@ -9,6 +9,7 @@ import ctypes
 import os
 import resource
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,11 +92,10 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     ``addresses_text(names)``.
     """
     key = object_cache.key_of(description.encode())
-    try:
+    with suppress(NotLoadable):
         return find_batch(key, len(names))
-    except NotLoadable:                         # the code is compiled, and the entry replaced
-        _batches[key] = Batch(key, compile_anew(make, len(names), key))
-        return _batches[key]
+    _batches[key] = Batch(key, compile_anew(make, len(names), key))     # this replaces the entry
+    return _batches[key]
 
 
 def find_batch(key: str, count: int) -> Batch:
