@@ -23,6 +23,7 @@ else:
     Loader = object                 # imports need only the methods below; ``importlib.abc`` takes 4 ms to load
 
 RELEASE = "0.6.0+nki.mlir"              # the vendor's version with the language of the current generation
+BETA_RELEASE = "2.21+nki.mlir"          # the version of the vendor's compiler with the last beta language
 
 # Our modules, with the vendor's names for each.
 MODULES = {
@@ -62,7 +63,7 @@ MODULES = {
 }
 
 # Names of vendor modules that are defined above the language in the order of imports: looked up on their first use.
-VERSIONS = {"nki": RELEASE, "nki._version": RELEASE}
+VERSIONS = {"nki": RELEASE, "nki._version": RELEASE, "neuronxcc": BETA_RELEASE}
 FRAMEWORK_KERNEL = "nki_mlir.frameworks.framework_kernel"
 LAZY: dict[str, dict[str, tuple[str, str]]] = {
     "neuronxcc.nki": {"FrameworkKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},

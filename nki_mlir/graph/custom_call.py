@@ -248,7 +248,8 @@ def read_module(text: str) -> Module:
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
-            raise BadConfig(what=f"its module does not parse: {str(error).splitlines()[0]}") from None
+            first = error.error_diagnostics[0]
+            raise BadConfig(what=f"its module does not parse, {str(first.location)[4:-1]}: {first.message}") from None
     check_level(module, Level.NKI, "in a custom call")
     check_safe(module)
     return module

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -27,3 +27,14 @@ class Derived:
     __wrapped__: Callable[..., object]
     fixed: tuple[object, ...]
     identity: str
+
+    def __getattr__(self, name: str) -> Any:
+        text = f"'{type(self).__name__}' object has no attribute '{name}'"
+        if name == "benchmark_result":
+            text = self.without_result()
+        raise AttributeError(text, name=name, obj=self)
+
+    def without_result(self) -> str:
+        """Return what explains that there is no ``benchmark_result``."""
+        name = self.__name__
+        return f"{name} is not measured: call measured = nki.benchmark({name}), then read measured.benchmark_result"

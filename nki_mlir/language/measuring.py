@@ -113,11 +113,14 @@ class MeasuredKernel(Kernel):
         """Call the kernel. Shapes of an earlier call are not compiled again."""
         return self(*arguments, **keywords)
 
+    def without_result(self) -> str:
+        return f"{self.__name__} has not been called yet: call it, then read benchmark_result"
+
     @property
     def benchmark_result(self) -> BenchmarkResult:
         """The result of the last call."""
         if not self.latest:
-            raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
+            raise AttributeError            # Python calls ``__getattr__``
         timing = self.latest[0].optimized.timing
         low, high = timing.interval_ns
         return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3), cores=len(timing.cores))

@@ -141,7 +141,7 @@ def test_read__refuses_an_operand_that_would_be_overwritten():
     ('func.func private @f(memref<4x4xf32, "hbm">)', UnsafeInput, "function @f has no body"),
     ('func.func @f(%x: memref<4x4xf32, "hbm">) { llvm.inline_asm "nop", "" : () -> ()\n return }',
      IllegalAtLevel, "'llvm.inline_asm' is not legal at the nki level"),
-    ("func.func @f( {", BadConfig, "its module does not parse")])
+    ("func.func @f( {", BadConfig, "its module does not parse, \"-\":1:14: ")])
 def test_read__takes_tile_operations_only(text, error, says):
     import hashlib
 

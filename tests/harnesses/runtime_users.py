@@ -165,6 +165,14 @@ alone = compile_mlir_to_neff(nir.module, nir.function_name, compile_opts=Compile
 assert np.array_equal(*alone.run(state=x, x=x).outputs.values(), x * 2)
 assert CompileKernel(func=update, lnc=2, target="trn2", artifacts_dir=work).lnc == 2
 
+for wrong, text in ((None, "the module is None, and not a module or its text"), ("func.func @f( {", "does not parse")):
+    try:
+        compile_mlir_to_neff(wrong, nir.function_name)
+    except (TypeError, ValueError) as error:
+        assert text in str(error) and "runtime_users.py" in str(error), error
+    else:
+        raise AssertionError(wrong)
+
 # names of other releases, as packages import them that serve several; the version that manifests have
 import neuronxcc.nki as beta  # noqa: E402
 from neuronxcc.nki.compiler.backends.neuron.FrameworkKernel import UnifiedKernel  # noqa: E402
@@ -172,6 +180,9 @@ from nki.compile import GenericKernel  # noqa: E402
 from nki.compiler.backends.neuron.FrameworkKernel import UnifiedKernel as SameKernel  # noqa: E402
 
 assert UnifiedKernel is SameKernel is beta.FrameworkKernel and isinstance(halves, GenericKernel)
+import neuronxcc  # noqa: E402
+
+assert [int(part) for part in neuronxcc.__version__.partition("+")[0].split(".")] >= [2, 20]
 compiler = CompileOptions().neuronx_cc_path
 assert shutil.which(compiler) and subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
 print("all runtime tests passed")

@@ -24,9 +24,20 @@ def exponential(x):
 DATA = np.linspace(-1, 1, 128 * 64, dtype=np.float32).reshape(128, 64)
 
 
+def test_a_kernel_that_is_not_measured__has_no_result():
+    kernel = nki.jit(exponential)
+    with pytest.raises(AttributeError) as raised:
+        kernel.benchmark_result  # noqa: B018
+    assert str(raised.value) == ("exponential is not measured: call measured = nki.benchmark(exponential), then read "
+                                 "measured.benchmark_result")
+    with pytest.raises(AttributeError, match=r"^'Kernel' object has no attribute 'latency'$"):
+        kernel.latency  # noqa: B018
+
+
 def test_benchmark_gives_the_result_and_a_latency():
     kernel = nki.benchmark(warmup=2, iters=5)(exponential)
-    with pytest.raises(AttributeError, match="has not been called yet"):
+    assert not hasattr(kernel, "benchmark_result")
+    with pytest.raises(AttributeError, match=r"^exponential has not been called yet: call it, then read benchmark_result$"):
         kernel.benchmark_result  # noqa: B018
     np.testing.assert_allclose(kernel(DATA), np.exp(DATA), rtol=1e-5)
     latency = kernel.benchmark_result.nc_latency

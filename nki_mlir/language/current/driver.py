@@ -30,6 +30,18 @@ class InputsByName(NkiMlirError, TypeError):
     fix = "pass inputs={{{names}}}"
 
 
+class NotModule(NkiMlirError, TypeError):
+    code = "NKI-ARGUMENT"
+    message = "the module is {value}, and not a module or its text"
+    fix = "pass the module of a NirResult, or its text: str(nir.module)"
+
+
+class NotReadable(NkiMlirError, ValueError):
+    code = "NKI-ARGUMENT"
+    message = "the module cannot be read: {what}"
+    fix = "pass the text of a module of nki_mlir, unchanged: str(nir.module)"
+
+
 Executor = Callable[..., object]        # of a CompiledKernel, inputs, outputs; for ranks also rank_id, world_size
 
 
@@ -133,6 +145,7 @@ def _compile_bir_to_neff(nir: NirResult, compile_opts: CompileOptions, inputs: M
     return compile_bir_to_neff(compile_opts, nir, None if inputs is None else [inputs[n] for n in names], names)
 
 
+@without_internal_frames
 def compile_mlir_to_neff(module: object, function_name: str, *, compile_opts: CompileOptions | None = None,
                          tensor_inputs: Mapping[str, object] | None = None) -> CompiledKernel:
     """Compile an MLIR module to a file.
@@ -157,8 +170,13 @@ def compile_mlir_to_neff(module: object, function_name: str, *, compile_opts: Co
     """
     from nki_mlir.capture.attempts import Captured, Variant  # start-up: loads MLIR
     from nki_mlir.dialects.kernel_function import the_kernel
-    from nki_mlir.graph.custom_call import read_module
-    read = read_module(str(module))
+    from nki_mlir.graph.custom_call import BadConfig, read_module
+    if isinstance(module, str) == hasattr(module, "operation"):
+        raise NotModule(value=f"{module!r:.60}").here()
+    try:
+        read = read_module(str(module))
+    except BadConfig as error:
+        raise NotReadable(what=error.values["what"]).here() from None
     kernel = the_kernel(read, function_name)
     results = [kernel.arguments[k] for k in kernel.results]
     capture = Specialization(
