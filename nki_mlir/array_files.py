@@ -2,6 +2,7 @@
 """Reads arrays from ``.npy`` files of any content, without running code that is stored in them."""
 
 import os
+import stat
 from tokenize import TokenError
 from typing import Literal
 from zipfile import BadZipFile
@@ -20,10 +21,15 @@ class UnreadableArray(ValueError):
 def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = None) -> np.ndarray:
     """Return the array in a ``.npy`` file, in this machine's byte order. Raise ``UnreadableArray``.
 
-    With ``mmap_mode`` the values stay in the file, in the file's byte order.
+    With ``mmap_mode`` the values stay in the file, in the file's byte order. Pipes and devices are refused: to open a
+    pipe would wait for a writer, and NumPy reads only files in which it can move.
     """
     try:
+        if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            raise UnreadableArray("cannot be read: it is not a regular file")
         array: object = np.load(path, mmap_mode, allow_pickle=False)
+    except UnreadableArray:
+        raise
     except DAMAGES as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if "allow_pickle" in reason:            # NumPy's advice would run code of the file

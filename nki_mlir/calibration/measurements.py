@@ -12,6 +12,7 @@ GENERATIONS = ("beta", "current")
 COLUMNS = ("kernel", "reps", "elements", "ns")
 KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers",
            "transfers_beside")
+SHOWN = 80                      # characters of a line in an error
 LEAST, MOST = 1e-9, 1e15        # of the numbers of a row, whose squares a fit adds
 
 
@@ -49,25 +50,26 @@ def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
     try:
         head = ",".join(next(rows, []))
         if tuple(name.strip() for name in head.split(",")) != COLUMNS:
-            raise BadMeasurements.at_line(file, 1, f"the first line is {head!r}, not {','.join(COLUMNS)}")
+            raise BadMeasurements.at_line(file, 1, f"the first line is {head[:SHOWN]!r}, not {','.join(COLUMNS)}")
         return [_measurement(row, file, rows.line_num) for row in rows if row]
     except csv.Error as error:              # a field of more than 131,072 characters
         raise BadMeasurements.at_line(file, rows.line_num, f"the line is not CSV, {error}") from None
 
 
 def _measurement(row: list[str], file: str, line: int) -> Measurement:
+    shown = ",".join(row)[:SHOWN]
     try:
         kernel, reps, elements, ns = (text.strip() for text in row)
         measurement = Measurement(kernel, int(reps), int(elements), float(ns))
     except ValueError:
-        raise BadMeasurements.at_line(file, line, f"{','.join(row)!r} is not a measurement") from None
+        raise BadMeasurements.at_line(file, line, f"{shown!r} is not a measurement") from None
     if kernel not in KERNELS:
-        raise BadMeasurements.at_line(file, line, f"there is no kernel {kernel!r} in the set")
+        raise BadMeasurements.at_line(file, line, f"there is no kernel {kernel[:SHOWN]!r} in the set")
     numbers = measurement[1:]
     if not all(number > 0 for number in numbers):
-        raise BadMeasurements.at_line(file, line, f"{','.join(row)!r}: numbers are positive")
+        raise BadMeasurements.at_line(file, line, f"{shown!r}: numbers are positive")
     if not all(LEAST <= number <= MOST for number in numbers):
-        raise BadMeasurements.at_line(file, line, f"{','.join(row)!r}: numbers are from {LEAST:g} to {MOST:g}")
+        raise BadMeasurements.at_line(file, line, f"{shown!r}: numbers are from {LEAST:g} to {MOST:g}")
     return measurement
 
 

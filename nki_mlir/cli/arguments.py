@@ -9,6 +9,7 @@ passes the value by keyword.
 
 import ast
 import re
+from contextlib import suppress
 from math import prod
 from typing import Any, Literal
 
@@ -144,6 +145,13 @@ def array_of_file(path: str, text: str, mmap_mode: Literal["r"] | None = None) -
         raise BadArgumentText(text=text, what=str(error)) from None
 
 
+def check_shape(path: str, shape: tuple[int, ...], text: str) -> None:
+    """Raise ``BadArgumentText`` if a ``.npy`` file has an array of another shape, before its values are read."""
+    with suppress(UnreadableArray):             # reading the values raises it again
+        if (of_file := read_array(path, "r").shape) != shape:
+            raise BadArgumentText(text=text, what=f"the file has shape {of_file}")
+
+
 def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:
     """Convert numbers, alone or in lists, to an array of a parameter's shape and dtype. Return any other value, or one
     that does not fit, unchanged. Raise ``BadArgumentText`` for numbers outside of the dtype's range."""
@@ -182,14 +190,13 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
         case "arange":
             values = np.arange(count).reshape(shape)
         case _ if contents.endswith(".npy"):
+            check_shape(contents, shape, text)
             values = array_of_file(contents, text)
             if values.dtype.kind == "V":                        # NumPy does not write the names of other dtypes
                 if values.dtype.names or values.dtype.itemsize != dtype.numpy.itemsize:
                     raise BadArgumentText(
                         text=text, what=f"the elements of the file have {values.dtype.itemsize} bytes")
                 values = values.view(dtype.numpy)
-            if values.shape != shape:
-                raise BadArgumentText(text=text, what=f"the file has shape {values.shape}")
         case _:
             raise BadArgumentText(text=text, what=f"'{contents}' does not describe the contents of a tensor")
     values = np.asarray(values)

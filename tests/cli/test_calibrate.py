@@ -162,10 +162,11 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
 
 @pytest.mark.parametrize("text, error", [
     ("a,b\n", "device.csv:1:1: error: the first line is 'a,b', not kernel,reps,elements,ns"),
+    ("7" * 3000, f"device.csv:1:1: error: the first line is '{'7' * 80}', not kernel,reps,elements,ns"),
     ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2:1: error: 'vector_chain,1,2' is not a measurement"),
     ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2:1: error: there is no kernel 'other' in the set"),
     ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2:1: error: 'transfers,1,2,-3': numbers are positive"),
-    *((f"kernel,reps,elements,ns\ntransfers,{row}\n", f"device.csv:2:1: error: 'transfers,{row}': numbers are from 1e-09 to 1e+15")
+    *((f"kernel,reps,elements,ns\ntransfers,{row}\n", f"device.csv:2:1: error: '{f'transfers,{row}'[:80]}': numbers are from 1e-09 to 1e+15")
       for row in ("1,2,1e20", "1,2,1e-320", "1000000000000000000000,2,3", "1,1" + "0" * 400 + ",3")),
     ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",
      "device.csv:1:1: error: 1 rows of vector_stream do not determine its cost: measure every case")])

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A tensor argument that names a file alone has the file's shape, dtype and values."""
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.cli.arguments import BadArgumentText, tensor_of_file
+from nki_mlir.array_files import UnreadableArray, read_array
+from nki_mlir.cli import arguments
+from nki_mlir.cli.arguments import BadArgumentText, fill, tensor_of_file
+from nki_mlir.scalar.dtypes import FLOAT32
 
 NAMED = ("float32", "float16", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
@@ -29,3 +34,19 @@ def test_file__of_another_dtype_is_an_error_that_names_the_form(array, told, tmp
         with pytest.raises(BadArgumentText) as error:
             tensor_of_file(str(tmp_path / "x.npy"), values)
         assert f"the file {told}{tmp_path}/x.npy" in str(error.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "device"])
+def test_file__that_is_no_regular_one_is_not_opened(make, tmp_path):
+    make(tmp_path / "x.npy")
+    with pytest.raises(UnreadableArray, match=r"^cannot be read: it is not a regular file$"):
+        read_array(tmp_path / "x.npy")
+
+
+def test_file__of_another_shape_is_an_error_before_its_values_are_read(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    read, modes = read_array, []
+    monkeypatch.setattr(arguments, "read_array", lambda path, mode=None: modes.append(mode) or read(path, mode))
+    with pytest.raises(BadArgumentText, match=r"the file has shape \(2, 3\)"):
+        fill((2, 2), FLOAT32, str(tmp_path / "x.npy"), 0, "2x2xf32=x.npy")
+    assert modes == ["r"]
