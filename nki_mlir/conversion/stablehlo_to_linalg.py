@@ -66,28 +66,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             link(module)
             kernels = set_aside(module)
             upstream.to_stablehlo(module)
-            drop_barriers(module)
-            fold_conversions(module)
-            rewrite_powers(module)
-            sign_indices(module)
-            if self.compare:
-                rewrite_searches(module)
-                rewrite_sorts(module)
-                rewrite_indexed(module)
-            rewrite_extremes(module)
-            rewrite_extremes_of_truths(module)
-            if self.compare:
-                rewrite_counts_of_bits(module)
-                rewrite_unsigned_folds(module)
-                rewrite_narrow_sums(module)
-                rewrite_joint_reductions(module)
-            rewrite_concatenations(module)
-            rewrite_pads(module)
-            rewrite_gathers(module)
-            rewrite_selected_windows(module)
-            if self.widen:
-                widen_sums(module)
-            rewrite_counted_loops(module)
+            self.rewrite(module)
             ControlFlowToScf().run(module)
             upstream.run_pipeline(module, upstream.TO_LINALG)
             make_signless(module)
@@ -108,6 +87,31 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             functions.restore_signs(main, kinds)
             functions.insert_kernels(main, kernels)
             finish(module)
+
+    def rewrite(self, module: Module) -> None:
+        """Replace operations that upstream does not lower, or lowers to code that the targets do not have."""
+        drop_barriers(module)
+        fold_conversions(module)
+        rewrite_powers(module)
+        sign_indices(module)
+        if self.compare:
+            rewrite_searches(module)
+            rewrite_sorts(module)
+            rewrite_indexed(module)
+        rewrite_extremes(module)
+        rewrite_extremes_of_truths(module)
+        if self.compare:
+            rewrite_counts_of_bits(module)
+            rewrite_unsigned_folds(module)
+            rewrite_narrow_sums(module)
+            rewrite_joint_reductions(module)
+        rewrite_concatenations(module)
+        rewrite_pads(module)
+        rewrite_gathers(module)
+        rewrite_selected_windows(module)
+        if self.widen:
+            widen_sums(module)
+        rewrite_counted_loops(module)
 
 
 def set_aside(module: Module) -> Module:

@@ -65,10 +65,16 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> 
                              how="assign its parts to variables").located(Location(str(file), line, 0)) from None
 
 
-def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[Migrated]:
-    if release not in OF_CURRENT:
-        raise MigrationError(what=f"there is no release {release} to migrate to",
-                             how=f"choose one of {', '.join(OF_CURRENT)}")
+def _report_beta_imports(old: str, new: str, neighbours: Mapping[Path, str], report: MigrationReport) -> None:
+    """Report the imports of beta files that are not migrated, if the new text still has them."""
+    still_read = {imported for _, imported in _beta_imports(new, neighbours)}
+    for line, imported in _beta_imports(old, neighbours):
+        if imported in still_read:
+            report.left(line, f"{imported} is of the beta generation, too: migrate the directory")
+
+
+def _files_below(path: Path, only: Collection[Path] | None) -> list[Path]:
+    """Return the files to migrate: the file, or those of the directory."""
     if not os.path.exists(path):           # Path's methods raise errors for names that are too long
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
     if not os.path.isdir(path) and not os.path.isfile(path):        # to read a FIFO would wait for a writer
@@ -77,6 +83,14 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         part.startswith(".") for part in p.parts))) if path.is_dir() else [path]
     if not files and only is None:
         raise MigrationError(what=f"{path} has no Python files", how="give a file or a directory of kernels")
+    return files
+
+
+def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[Migrated]:
+    if release not in OF_CURRENT:
+        raise MigrationError(what=f"there is no release {release} to migrate to",
+                             how=f"choose one of {', '.join(OF_CURRENT)}")
+    files = _files_below(path, only)
     texts = {file: _read(file) for file in files}
     neighbours = dict(texts)
     if path.is_file():
@@ -107,12 +121,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
                 report.left(line, f"the name {name}, which nothing in the file defines")
             for line, name in absent_helpers(file, modules[file], neighbours):
                 report.left(line, f"{name} is neither beside the file nor installed: migrate the directory that has it")
-            beside = {p: t for p, t in neighbours.items() if p not in texts}
-            still_read = {other_text for _, other_text in _beta_imports(new, beside)}
-            for line, other_text in _beta_imports(texts[file], beside):
-                if other_text not in still_read:
-                    continue
-                report.left(line, f"{other_text} is of the beta generation, too: migrate the directory")
+            _report_beta_imports(texts[file], new, {p: t for p, t in neighbours.items() if p not in texts}, report)
         before = Names(texts[file])
         new = newest(new, report, release, is_current=before.imports_nki and not before.is_beta)
         new = older(new, texts[file], report, release)
@@ -210,7 +219,7 @@ def gridded_kernels(file: Path, text: str) -> dict[str, int]:
     return module.gridded
 
 
-def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str]]:
+def _beta_imports(text: str, neighbours: Mapping[Path, str]) -> list[tuple[int, str]]:
     """Return (line, file) of each import of a file beside the migrated one that is written in the beta generation."""
     beta = {p.stem: p.name for p, neighbour in neighbours.items() if Names(neighbour).is_beta}
     lines: dict[str, int] = {}

@@ -11,7 +11,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.calls import OPERATORS
 from nki_mlir.migration.diagonals import from_first_row
 from nki_mlir.migration.elementwise import NO_INSTRUCTION
-from nki_mlir.migration.facts import PSUM, SBUF, IndexFact, Items, Many, MaskFact, TensorFact, as_many
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, Items, Many, MaskFact, TensorFact, as_many
 from nki_mlir.migration.functions import FunctionCalls
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.product_masks import selects_box
@@ -34,11 +34,7 @@ class TileUpdates(FunctionCalls):
         self.updated_tile = None
         value_fact, result = self.fact(value), self.result(value)
         if not isinstance(fact, TensorFact) and not isinstance(value_fact, TensorFact):
-            if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
-                self.left("an update of an index vector")
-            if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):
-                self.extended(node.target, as_many(value_fact))
-            return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
+            return self._without_tiles(node, value, fact, value_fact)
         value, mask, condition = (value, self._mask_of_update(result), result.condition) if result is not None else (
             self.selected_part(value))
         value_fact = self.fact(value)
@@ -53,21 +49,15 @@ class TileUpdates(FunctionCalls):
             return self.under(condition, [self.settled(t) for t in result.product(dst)])
         if not name:
             self.left(f"{self.code(node.operator).strip()} on a tile")
-        nl, nisa = self.nl, self.nisa
         inverted = name == "divide" and not self.must_be_exact(fact, value_fact)
         name = "multiply" if inverted else name
         rows, _ = self.operand(dst, into)
-        write_back = [f"{nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
+        write_back = [f"{self.nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
         is_tile = isinstance(value_fact, TensorFact)
-        part = result.part if result is not None else ""
-        text = self.text(value) + part
-        if inverted and not is_tile:
-            text = terms.inverse(text)
+        text = self.text(value) + (result.part if result is not None else "")
         if is_tile:
-            text, source = self.operand(*(self.viewed(value) if result is None else (
-                text, result.computed)))
-            if inverted:
-                text, source = self.reciprocal(text, source)
+            text, source = self.operand(*(self.viewed(value) if result is None else (text, result.computed)))
+            text, source = self.reciprocal(text, source) if inverted else (text, source)
             if source.shape is not None and into.shape is not None:
                 text, source = self.column(text, source, len(into.shape))
                 if len(source.shape or ()) != len(into.shape or ()):
@@ -77,21 +67,38 @@ class TileUpdates(FunctionCalls):
                 rows = self.operand(dst, into)[0] if not write_back else rows
                 text = self.stretched(text, source, into.shape or ())
             if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
-                text = f"{nl}.copy({text})"
+                text = f"{self.nl}.copy({text})"
+        elif inverted:
+            text = terms.inverse(text)
+        texts = self._instructions(name, rows, into, text, is_tile, mask, "" if write_back else dst)
+        return self.under(condition, [*texts, *write_back])
+
+    def _instructions(self, name: str, rows: str, into: TensorFact, operand: str, is_tile: bool, mask: MaskFact | None,
+                      dst: str) -> list[str]:
+        """Return the instructions that update ``rows`` by an operand; ``dst`` is empty if a copy of them follows."""
+        nl, nisa = self.nl, self.nisa
 
         def write(to: str, _: TensorFact) -> list[str]:
             if name in NO_INSTRUCTION:
-                return [f"{nisa}.tensor_copy(dst={to}, src={nl}.{name}({rows}, {text}, dtype={rows}.dtype))"]
+                return [f"{nisa}.tensor_copy(dst={to}, src={nl}.{name}({rows}, {operand}, dtype={rows}.dtype))"]
             if is_tile:
-                return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={text}, op={nl}.{name})"]
-            return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={text})"]
+                return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={operand}, op={nl}.{name})"]
+            return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={operand})"]
         texts = self.apart(rows, into, lambda to: write(to, into))
-        if not write_back and self.may_start_between(texts):
-            texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {text}, dtype={dst.partition('[')[0]}.dtype)",
+        if dst and self.may_start_between(texts):
+            texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {operand}, dtype={dst.partition('[')[0]}.dtype)",
                                        into.dtype)
         if mask is not None and mask.selects_no_box:
             texts = self.predicated(rows, into, mask, write, name)
-        return self.under(condition, [*texts, *write_back])
+        return texts
+
+    def _without_tiles(self, node: cst.AugAssign, value: cst.BaseExpression, fact: Fact, value_fact: Fact) -> list[str]:
+        """Return the update of a number or list, which stays as it is."""
+        if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
+            self.left("an update of an index vector")
+        if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):
+            self.extended(node.target, as_many(value_fact))
+        return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
 
     @staticmethod
     def _mask_of_update(result: OperationText) -> MaskFact | None:

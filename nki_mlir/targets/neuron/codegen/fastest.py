@@ -394,24 +394,9 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
                 continue
             bounds[candidate] = bound = prepared.bound()
             search.time(candidate, prepared)
-            ns = search.least_time()
-            near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
-            if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
-                waiting = [other for other in waiting if not other.pipelined]
-            most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
-            if ns <= most and not prepared.loads_again():       # repeated loads decide the bound
-                waiting = [other for other in waiting if other in search.variants.values()]   # others have no fewer
-                if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
-                    search.longer = longer
-                    waiting.insert(0, longer)
-            waiting += search.splitting(candidate, prepared)
+            revise(waiting, search, candidate, prepared, bound, longer)
             if candidate.pipelined:
                 continue
-            # With all loads of the kernel it may be faster: it needs less memory.
-            loading = candidate._replace(loads=False)
-            if prepared.dropped and loading not in search.variants and (
-                    ns > bound * NEAR[level] and ns > prepared.bound_with_loads):
-                waiting.append(loading)
         except MemoryFull as error:
             failed = failed or error
             if options.spill and not candidate.memory and candidate not in search.variants:
@@ -430,6 +415,28 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level]:
         return written_out_program(rolled, choice, ns) or best
     return best
+
+
+def revise(waiting: list[Candidate], search: TimedCandidates, candidate: Candidate, prepared: Prepared, bound: float,
+           longer: Candidate | None) -> None:
+    """Change the waiting candidates after one has been timed: remove those that cannot be much faster, and add variants
+    of it that may be."""
+    level, ns = search.options.level, search.least_time()
+    near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
+    if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
+        waiting[:] = [other for other in waiting if not other.pipelined]
+    most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
+    if ns <= most and not prepared.loads_again():           # repeated loads decide the bound
+        waiting[:] = [other for other in waiting if other in search.variants.values()]     # others have no fewer
+        if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
+            search.longer = longer
+            waiting.insert(0, longer)
+    waiting += search.splitting(candidate, prepared)
+    # With all loads of the kernel it may be faster: it needs less memory.
+    loading = candidate._replace(loads=False)
+    if not candidate.pipelined and prepared.dropped and loading not in search.variants and (
+            ns > bound * NEAR[level] and ns > prepared.bound_with_loads):
+        waiting.append(loading)
 
 
 def ordered_candidates(rolled: Code, options: SearchOptions, search: TimedCandidates, resumes: bool
