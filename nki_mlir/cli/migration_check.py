@@ -21,6 +21,7 @@ from nki_mlir.cli.source import load_kernel, run_file
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.language.python_errors import fix_of
 from nki_mlir.language.signatures.table import RELEASES
+from nki_mlir.migration.beta_forms import as_beta, functions_in_beta_form
 from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels, migrated, readable_text
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.names import Names
@@ -63,6 +64,25 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
             sys.modules.update(hidden)
 
 
+@contextmanager
+def old_file(path: Path, text: str) -> Iterator[Path]:
+    """Yield the path of the old text. If its kernels have the form of the beta generation but import the current one,
+    this is a temporary file that imports beta."""
+    in_beta = as_beta(text) if functions_in_beta_form(text) and not package_folders(path) else ""
+    if not in_beta:
+        yield path
+        return
+    folder = str(path.resolve().parent)
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / f"{path.stem}_beta.py"
+        copy.write_text(in_beta, encoding="utf-8")
+        sys.path.insert(0, folder)
+        try:
+            yield copy
+        finally:
+            sys.path.remove(folder)
+
+
 def _write(files: list[Migrated], old: Path, new: Path) -> None:
     """Write the new texts of a folder's files to another folder."""
     for file in files:
@@ -95,8 +115,8 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
     """Compare the old and the new kernel on each executor. Return a line for each, which begins with ``DIFFERS`` if
     values differ and with ``FAILS`` if a kernel raises an error."""
     suffix = f":{name}" if name else ""
-    old = load_kernel(f"{file.path}{suffix}", grid=grid)
-    with new_text_as_file(file) as path:
+    with old_file(file.path, file.old) as old_path, new_text_as_file(file) as path:
+        old = load_kernel(f"{old_path}{suffix}", grid=grid)
         new = load_kernel(f"{path}:{old.__name__}")
         positional, keywords = parse_arguments(texts)
         grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
@@ -109,9 +129,10 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
                    ) -> tuple[str, str]:
     """Return the name of a file's kernel, and its text printed from the IR that such arguments capture."""
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
-    kernel = load_kernel(f"{file.path}:{name}" if name else str(file.path), grid=grid)
-    positional, keywords = parse_arguments(texts)
-    specialization = kernel.lower(*positional, **keywords).specialization
+    with old_file(file.path, file.old) as path:
+        kernel = load_kernel(f"{path}:{name}" if name else str(path), grid=grid)
+        positional, keywords = parse_arguments(texts)
+        specialization = kernel.lower(*positional, **keywords).specialization
     return kernel.__name__, kernel_text(specialization.program_modules, release=release, file=file.path)
 
 
@@ -123,7 +144,9 @@ def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     texts: dict[str, str] = {}
     failing = set[str]()
-    for kernel, positional, keywords in cases_of(run_file(file.path), file.path):
+    with old_file(file.path, file.old) as path:
+        cases = cases_of(run_file(path), file.path)
+    for kernel, positional, keywords in cases:
         if (name := kernel.__name__) in names:
             try:
                 specialization = kernel.lower(*copied(positional), **keywords).specialization
@@ -148,9 +171,8 @@ def takes_grid(file: Migrated, name: str) -> bool:
 def check_cases(file: Migrated) -> list[str]:
     """Compare each kernel that ``cases()`` of the file returns, with its arguments. Return a line for each kernel and
     executor."""
-    old = run_file(file.path)
-    with new_text_as_file(file) as path:
-        new = run_file(path)
+    with old_file(file.path, file.old) as old_path, new_text_as_file(file) as path:
+        old, new = run_file(old_path), run_file(path)
         cases = list(zip(cases_of(old, file.path), cases_of(new, path), strict=True))
         return [line for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
                 for line in on_all_executors(

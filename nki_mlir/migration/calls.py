@@ -359,8 +359,8 @@ class Calls(ElementwiseTexts):
         if arguments.selects_no_box and meaning not in {*ELEMENTWISE, *PRODUCTS, *TRANSPOSES} and not (
                 package == "nl" and name in {*BINARY, *UNARY}):
             raise LeftForAPerson(f"{meaning} under a mask that does not select a box of elements")
-        if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
-            return self._with_destination(recipe, arguments)
+        if "dst" in arguments and meaning not in HAVE_DESTINATION:
+            return self._with_destination(node, recipe, arguments)
         if recipe is not None:
             result = recipe(self, arguments)
         elif package == "nl" and name in BINARY and {"x", "y"} <= set(arguments.nodes):
@@ -392,8 +392,16 @@ class Calls(ElementwiseTexts):
         self.make_part(result, [b for b in (result.mask.bounds if result.mask else ()) if b.low or b.extent])
         return self.deferred(result)
 
-    def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:
-        """Rewrite a call of the beta package of later releases, in which calls already have a destination."""
+    def _with_destination(self, node: cst.Call, recipe: Recipe | None, arguments: Arguments) -> cst.BaseExpression:
+        """Rewrite a call of the beta package of later releases, in which calls already have a destination. A call that
+        only the current generation takes stays."""
+        parameters = arguments.nodes.keys() - {"dst"}
+        if recipe is None or not any(parameters <= {p.name for p in form.parameters} and parameters.issuperset(
+                p.name for p in form.parameters if p.default is None) for form in signatures(
+                    f"nki.isa.{arguments.function.partition('.')[2]}", BETA)):
+            if arguments.mask is not None or arguments.condition:
+                raise LeftForAPerson(f"{arguments.function} with a destination and a mask")
+            return self.note(node, FACT)
         dst, target = arguments.tensor("dst")
         del arguments.nodes["dst"]
         result = recipe(self, arguments)

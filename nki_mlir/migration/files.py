@@ -16,6 +16,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.older_releases import OF_CURRENT, TENSOR
 from nki_mlir.language.signatures.table import releases_with
+from nki_mlir.migration.beta_forms import functions_in_beta_form
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, imported_words, unresolved, with_named_imports
@@ -97,11 +98,11 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         neighbours |= _files_read_by(path, texts[path])
     gridded = {}
     for file, text in neighbours.items():
-        if "neuronxcc" in text and "program_id" in text and any(
+        if "program_id" in text and (Names(text).is_beta or functions_in_beta_form(text)) and any(
                 file.stem in imported_words(other_text) for path, other_text in texts.items() if path != file):
             gridded[file.stem] = gridded_kernels(file, text)
     reports = {file: MigrationReport(str(file)) for file in files}
-    beta = [file for file in files if Names(texts[file]).is_beta]
+    beta = [file for file in files if Names(texts[file]).is_beta or functions_in_beta_form(texts[file])]
     modules = {}
     for file in sorted({*beta, *imported_files(beta, neighbours)} | {f for f in files if _launched(f, texts, gridded)}):
         if file in beta:

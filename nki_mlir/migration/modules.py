@@ -12,6 +12,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.added_functions import with_added_functions
 from nki_mlir.migration.argument_facts import is_index
 from nki_mlir.migration.benchmarks import benchmarks, of_kernel, reads_results, with_classes, with_measured_kernels
+from nki_mlir.migration.beta_forms import functions_in_beta_form
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
@@ -33,6 +34,7 @@ from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewri
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
            "neuronxcc.nki.typing": "nki.typing", "neuronxcc.nki.isa.constants": "nki.isa",
            "neuronxcc.nki.isa.neuron_isa": "nki.isa"}
+IMPORTED = {*MODULES, *MODULES.values()}
 
 
 def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | None = None) -> str:
@@ -48,6 +50,7 @@ class SourceModule:
     """A source file, which ``text`` returns rewritten."""
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
+        beta_form = functions_in_beta_form(text)            # empty for a file that imports the beta generation
         text, without_calls = without_nki_calls(text, report)
         text, with_kernels = with_measured_kernels(text, report)
         text, with_options = with_named_options(text, report)
@@ -65,6 +68,11 @@ class SourceModule:
         self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
+        self.current_functions: dict[str, cst.FunctionDef] = {}     # those that stay in a file with others in beta form
+        if beta_form:
+            self.classes = {n: c for n, c in self.classes.items() if n in beta_form}
+            self.current_functions = {n: f for n, f in device_functions.items() if n not in beta_form}
+            device_functions = {n: f for n, f in device_functions.items() if n in beta_form}
         for name, function in device_functions.items():
             if function.asynchronous is not None:
                 self.report.left(self.line_of.get(id(function), 0), f"{name} is asynchronous: write a plain function")
@@ -72,7 +80,7 @@ class SourceModule:
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
         self.kernels.around = self.around
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
-                                       and f.asynchronous is None}
+                                       and n not in self.current_functions and f.asynchronous is None}
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
         self.kernels.literals |= literals(self.host)
         self.kernels.globals = {**numbers_of(self.host), **record_classes(self.host), **{
@@ -183,7 +191,7 @@ class SourceModule:
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
         text = tree.visit(Aliases(renamed)).code if renamed else tree.code
-        functions = {n for n in self.kernels.all_names if self.names.paths.get(n, "").rpartition(".")[0] in MODULES}
+        functions = {n for n in self.kernels.all_names if self.names.paths.get(n, "").rpartition(".")[0] in IMPORTED}
         absent = {alias for alias, (source, name) in self.handed_on.items() if source.is_removed(name)}
         text = without_spare_imports(text, functions.union(self.kernels.borrowed, absent), absent.union(self.functions))
         return with_added_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
@@ -238,8 +246,8 @@ class Host(GridAxes):
 
     # -- functions -----------------------------------------------------------------------------------------------------
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Skip kernels and methods, which have been rewritten."""
-        if id(node) in self.methods:
+        """Skip kernels and methods, which have been rewritten, and functions that stay."""
+        if id(node) in self.methods or self.module.current_functions.get(node.name.value) is node:
             return False
         return self.module.functions.get(node.name.value) is not node or not self.belongs_to_a_kernel(node)
 

@@ -12,6 +12,7 @@ import libcst as cst
 from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
+from nki_mlir.migration.beta_forms import with_named_arguments
 from nki_mlir.migration.elementwise import is_repeated
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, PROGRAM, LeftForAPerson
@@ -200,7 +201,8 @@ class Statements(TileUpdates):
             case cst.Expr():
                 if isinstance(node.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)):
                     return [] if isinstance(node.value, cst.Ellipsis) else None
-                value = self.rewritten(node.value)
+                value = self.rewritten(with_named_arguments(node.value, self.names) if isinstance(
+                    node.value, cst.Call) else node.value)
                 condition = self.conditions.get(id(value), "")
                 return self.under(condition, [self.loops.get(id(value), "") or self.text(value)])
             case cst.Assign():
