@@ -134,7 +134,7 @@ class MGridCall(KernelError, TypeError):
 
 class TooManySubscripts(KernelError, IndexError):
     code = "NKI-SUBSCRIPT"
-    message = "{given} subscripts on a tensor of {rank} dimensions"
+    message = "a tensor of {rank} dimensions is indexed by {given} subscripts"
     fix = "give at most one subscript for each dimension"
 
 

@@ -82,7 +82,7 @@ def is_toolchain(frame: TracebackType) -> bool:
 
 
 def is_users(frame: TracebackType) -> bool:
-    """Return whether a frame is of a user's code, or of a library that only the user may have called."""
+    """Return whether a frame belongs to a user's code, or to a library that only the user may have called."""
     name = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
     return name not in FRAMEWORKS and not locations.is_passed[frame.tb_frame.f_code.co_filename]
 

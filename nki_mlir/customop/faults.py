@@ -193,7 +193,7 @@ class Overlapping(KernelWarning):
     kind, fields = "overlap", ("elements", "begin", "a", "b")
     code = "NKI-GPSIMD-OVERLAP"
     message = "{elements} elements of the output are written by more than one core"
-    why = "cores {a} (in {other}) and {b} both write element {begin}; which value stays is not defined"
+    why = "cores {a} (in {other}) and {b} both write element {begin}; which value remains is not defined"
     fix = "give each core its own part; offsets count elements of the flat tensor"
 
 

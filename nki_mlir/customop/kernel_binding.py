@@ -32,7 +32,7 @@ QUIET = CallSettings(threads=False, printf_bytes=0)
 
 class TooManyTensors(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-TENSORS"
-    message = "{signature} is called in a kernel or a linked graph; its instruction can have {limit} tensors at most"
+    message = "{signature} is called in a kernel or a linked graph; its instruction can have at most {limit} tensors"
     fix = "pass fewer tensors, for example several joined into one"
 
 

@@ -244,7 +244,7 @@ class BadArguments(NkiMlirError, TypeError):
     fix = "pass one array for each parameter, with its shape and dtype"
 
 
-def several(arguments: object) -> list[object]:
+def argument_list(arguments: object) -> list[object]:
     """Return the arguments of a call. Raise ``BadArguments`` for any other value."""
     if not isinstance(arguments, Iterable):
         kind = type(arguments).__name__

@@ -27,7 +27,7 @@ from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.environment import TARGET
-from nki_mlir.frameworks.registry import Callee, callee_from, checked, several
+from nki_mlir.frameworks.registry import Callee, argument_list, callee_from, checked
 from nki_mlir.graph import upstream
 from nki_mlir.graph.host_integers import narrowed
 from nki_mlir.graph.integer_functions import rewrite_extremes_of_truths
@@ -116,7 +116,7 @@ def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndar
                   "return %y : tensor<4xf32> }")
         assert np.array_equal(run_linked(module, [np.arange(4, dtype=np.float32)])[0], [0, 2, 4, 6])
     """
-    return LinkedProgram(module)(*several(arguments))
+    return LinkedProgram(module)(*argument_list(arguments))
 
 
 def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
@@ -137,7 +137,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
                   "return %y : tensor<4xf32> }")
         assert np.array_equal(simulate_linked(module, [np.arange(4, dtype=np.float32)])[0], [0, 2, 4, 6])
     """
-    return LinkedProgram(module, "isa")(*several(arguments))
+    return LinkedProgram(module, "isa")(*argument_list(arguments))
 
 
 def for_target(module: Module, target: str) -> Module:

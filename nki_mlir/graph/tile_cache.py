@@ -227,7 +227,7 @@ class TileCache:
 
     @staticmethod
     def with_dims(tile: Tile, counts: Sequence[int]) -> Tile:
-        """Return a tile with these extents, which are its own beside those of one element."""
+        """Return a tile with these extents: those of the tile, and others of one element."""
         access = tile.access
         steps = iter([dim for dim in access.dims[1:] if dim[1] > 1])
         dims = tuple(next(steps) if n > 1 else (1, 1) for n in counts[1:])

@@ -31,7 +31,7 @@ from nki_mlir.scalar.dtypes import INT32, UINT32, DType
 
 class ManyRunTimeIndices(KernelError, IndexError):
     code = "NKI-RUN-TIME-INDICES"
-    message = "{count} dimensions of {shape} are indexed at run time; an access has {most} at most"
+    message = "{count} dimensions of {shape} are indexed at run time; an access can have at most {most}"
     fix = "copy the part that the first of these indices selects to a tile, and index that"
 
 

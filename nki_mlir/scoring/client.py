@@ -77,7 +77,7 @@ class Scorer:
         if self.stopped:
             raise CancelledError
         return {"error": {"code": "NKI-SCORE-CRASH", "message": "the worker ended before it had a verdict",
-                          "fix": "run the reference by itself", "location": ""}}
+                          "fix": "run only the reference", "location": ""}}
 
     def score(self, request: dict[str, Any]) -> CandidateVerdict:
         """Return the verdict on a request. Raise ``ScoringFailed`` if there is none, for example for a bad reference.

@@ -13,7 +13,7 @@ class BadCandidate(NkiMlirError):
 class ForbiddenAct(NkiMlirError):
     code = "NKI-SCORE-FORBIDDEN"
     message = "the candidate {act}"
-    why = "a candidate is a kernel alone: it may not look at, or change, what judges it"
+    why = "a candidate consists only of a kernel: it may not read or change the code that judges it"
     fix = "leave out code that is not part of the kernel, or keep it under if __name__ == '__main__'"
 
 

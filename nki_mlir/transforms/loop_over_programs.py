@@ -9,7 +9,7 @@ before:  grid [3]                                    after:  grid [1]
 
 A buffer that several parts of a program use has a dim for each axis of the grid. A buffer that only reductions write
 has none for the axes over which these reduce. Loops and branches around a reduction are the same for all programs.
-Registers of an engine that several parts use must begin with new values in each sum, which then has its own.
+Registers of an engine that several parts use must begin with new values in each sum, which then has separate registers.
 """
 
 import itertools

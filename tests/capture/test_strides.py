@@ -191,8 +191,8 @@ def test_an_ellipsis__stands_for_the_other_dimensions(items, rank, expected):
 
 @pytest.mark.parametrize("items, error, text", [
     ((Ellipsis, Ellipsis), TwoEllipses, "one ellipsis .* at most"), ((1, Ellipsis, Ellipsis), TwoEllipses, "one ellipsis .* at most"),
-    ((1, 2, 3), TooManySubscripts, "3 subscripts on a tensor of 2"), ((1, 2, None), BadSubscript, "None of type"),
-    ((1, Ellipsis, 2, 3), TooManySubscripts, "3 subscripts on a tensor of 2")])
+    ((1, 2, 3), TooManySubscripts, "is indexed by 3 subscripts"), ((1, 2, None), BadSubscript, "None of type"),
+    ((1, Ellipsis, 2, 3), TooManySubscripts, "is indexed by 3 subscripts")])
 def test_subscripts_beyond_the_rank__are_an_error(items, error, text):
     with pytest.raises(error, match=text):
         strides.expand_ellipsis(items, 2)

@@ -196,7 +196,7 @@ def test_mistakes__are_at_the_call_in_the_kernel(giou, build):
         of_integers(np.zeros(3, np.uint32))
     with pytest.raises(WrongArity, match=r"giou\(Tensor, Tensor\) is called with 1 arguments; it takes 2"):
         too_few(BOXES)
-    assert TooManyTensors(signature="f", limit=6).headline.endswith("its instruction can have 6 tensors at most")
+    assert TooManyTensors(signature="f", limit=6).headline.endswith("its instruction can have at most 6 tensors")
 
 
 # -- beside kernels in programs of frameworks --------------------------------------------------------------------------

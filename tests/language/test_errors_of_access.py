@@ -57,7 +57,7 @@ def out_of_bounds_of_a_named_tile(x):
         nl.exp(tile[:, nl.ds(i * 128 + 256, 256)])          # here
 
 
-@case(errors.TooManySubscripts, "NKI-SUBSCRIPT", "3 subscripts on a tensor of 2 dimensions", python=IndexError)
+@case(errors.TooManySubscripts, "NKI-SUBSCRIPT", "a tensor of 2 dimensions is indexed by 3 subscripts", python=IndexError)
 def too_many_subscripts(x):
     return nl.load(x[0, 1, 2])                              # here
 

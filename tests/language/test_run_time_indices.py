@@ -328,7 +328,7 @@ def test_random_subscripts(on):
 
 REFUSED = {
     "three": (lambda t, a: t[a, a, a], indirect.ManyRunTimeIndices,
-              r"3 dimensions of \(4, 8, 6\) are indexed at run time; an access has 2 at most"),
+              r"3 dimensions of \(4, 8, 6\) are indexed at run time; an access can have at most 2"),
     "a row of values": (lambda t, a: t[P, nl.zeros((1, 3), nl.int32), F], indirect.IndirectFreeDim,
                         r"an index tile addresses dimension 1 of \(4, 8, 6\); it can address rows only"),
     "a sum of a row": (lambda t, a: t[P, 2 * (a + F), F], indirect.IndirectFreeDim, "dimension 1"),

@@ -28,7 +28,7 @@ MOST_CASES = 16                         # the most pairs of alternatives of two 
 
 
 def masks_of(op: Op, symbols: Sequence[Symbol]) -> list[Mask]:
-    """Return the mask of an operation as a condition on symbols and axes."""
+    """Return the mask of an operation as a condition on symbols and axes, in a list that is empty without a mask."""
     if not op.mask:
         return []
     extents = op.iteration().extents

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Large matrix products: operands are copied into panels, which lie in the order in which register tiles read them.
 
-``out[m, n] = sum over k of a[k, m] * b[k, n]``. First ``a`` is packed, then each block of columns runs by itself:
+``out[m, n] = sum over k of a[k, m] * b[k, n]``. First ``a`` is packed, then each block of columns is independent:
 
 for each block of k:  pack the columns of b
     for each panel of a, which stays in the first cache:  for each panel of b:  out's tile += panel of a * panel of b

@@ -190,7 +190,7 @@ def emit_code(code: Code, options: Emission) -> Program:
             candidate, arrangement, program, ns = fastest(code, choice(), options)
             if looped is not None and with_loops is not None and with_loops.ns < ns:
                 return rolled_program(as_captured, looped, with_loops, choice(), options)
-        except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
+        except AddressConflict:     # addresses that the kernel chose, free for another buffer in the kernel's order
             reorder = False
     if with_loops is not None and options.observation.observer is not None:
         code = improved(as_captured, options).code

@@ -350,7 +350,7 @@ def merged(op: Op, operands: dict[str, MergedOperand], count: int) -> Op:
 
 
 def in_joined(tile: Tile, joined: Joined) -> Tile:
-    """Return the tile in the buffer into which its own was put."""
+    """Return the tile in the buffer that has replaced the tile's buffer."""
     if (entry := joined.get(tile.handle)) is None:
         return tile
     wide, number = entry
