@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A body that reads a rounded value again rounds it by two sums of products of words, of which the second one leaves 0
-// below the upper half.
+// A body that reads a rounded value again rounds it by a sum of products of words, and clears the lower half.
 // RUN: nki-opt --round-words %s | FileCheck %s --check-prefix=%dots-MARKS
 // RUN: nki-opt --leave-nans --round-words --lower-to-vector %s | FileCheck %s --check-prefix=%dots
 // RUN: nki-opt --leave-nans --lower-to-vector %s | FileCheck %s --check-prefix=WITHOUT
@@ -10,11 +9,10 @@
 
 // DOTS:         %[[PRODUCT:[0-9]+]] = arith.mulf %{{[0-9]+}}, %{{[0-9]+}} : vector<32xf32>
 // DOTS:         %[[BITS:[0-9]+]] = arith.bitcast %{{[0-9]+}} : vector<16xf32> to vector<16xi32>
-// DOTS:         %[[ODD:[0-9]+]] = arith.xori %[[BITS]], %{{[a-z0-9_]+}} : vector<16xi32>
-// DOTS:         arith.andi %[[ODD]], %{{[a-z0-9_]+}} : vector<16xi32>
-// DOTS:         %[[BELOW:[0-9]+]] = llvm.call_intrinsic "llvm.x86.avx512.vpdpwssd.512"(%[[BITS]],
-// DOTS:         %[[HALVES:[0-9]+]] = vector.bitcast %[[BELOW]] : vector<16xi32> to vector<32xi16>
-// DOTS:         %[[ROUNDED:[0-9]+]] = llvm.call_intrinsic "llvm.x86.avx512.vpdpwssd.512"(%[[BELOW]], %[[HALVES]],
+// DOTS:         %[[EVEN:[0-9]+]] = llvm.call_intrinsic "llvm.x86.avx512.pternlog.d.512"(%[[BITS]],
+// DOTS:         %[[HALVES:[0-9]+]] = vector.bitcast %[[EVEN]] : vector<16xi32> to vector<32xi16>
+// DOTS:         %[[TOTAL:[0-9]+]] = llvm.call_intrinsic "llvm.x86.avx512.vpdpwssd.512"(%[[BITS]], %[[HALVES]],
+// DOTS:         %[[ROUNDED:[0-9]+]] = arith.andi %[[TOTAL]], %{{[a-z0-9_]+}} : vector<16xi32>
 // DOTS-NEXT:    arith.bitcast %[[ROUNDED]] : vector<16xi32> to vector<16xf32>
 // APART-NOT:    llvm.x86
 

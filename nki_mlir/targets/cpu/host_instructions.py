@@ -17,6 +17,10 @@ LESSER_MAGNITUDE = 2                # the instruction returns this of two number
 # The instruction that repairs special values returns NaN of its other operand, as it is or quiet.
 NAN_AS_BEFORE, QUIET_NAN = 0x11, 0x22
 FIRST_OR_BOTH = 0xF8                # the instruction computes a | (b & c), bit by bit
+NOT_AND_OR = 0xAE                   # the same, (b & ~a) | c
+# Words whose halves are multiplied: a last place of bfloat16 above a quarter of one, by -1 above 2. The sum of the
+# products is half of a place, less 1 if the upper half is set.
+LAST_PLACE, QUARTER, TWICE_LESS = 0x10000, 0x4000, 0xFFFF0002
 
 
 class HostInstructions(ScalarEmitter):
@@ -102,10 +106,11 @@ class HostInstructions(ScalarEmitter):
             for words in self.pieces(narrow, 32) for half in (0, 16)])
 
     def round_words(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """With ``adds_words``, subtract 1 where the upper half is even, then the lower half as a signed integer.
+        """With ``adds_words``, add half of the upper half's last place, less 1 where the upper half is even, and clear
+        the lower half.
 
-        Two instructions do so, each of which adds products of the halves of a word to a word. The lower half becomes 0:
-        a lower half from 0x8000 on is negative, so that the difference is the next upper half.
+        One instruction computes the numbers to add, as the halves of a word, and one adds the products of these halves
+        with 2 and -1.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not self.adds_words or lanes % 16:
@@ -113,9 +118,10 @@ class HostInstructions(ScalarEmitter):
         rounded = []
         for part in self.pieces(a, 16):
             bits = self.bitcast(part, "i32")
-            is_even = self.and_(self.xor(bits, 0xFFFFFFFF), 0x10000)
-            below_half = self._words_added(bits, is_even, self.const(bits, 0xFFFF0000))
-            rounded.append(self.bitcast(self._words_added(below_half, below_half, self.const(bits, 0xFFFF)), "f32"))
+            added = self._intrinsic("llvm.x86.avx512.pternlog.d.512", bits, self.const(bits, LAST_PLACE),
+                                    self.const(bits, QUARTER), self._i32(NOT_AND_OR))
+            total = self._words_added(bits, added, self.const(bits, TWICE_LESS))
+            rounded.append(self.bitcast(self.and_(total, 0xFFFF0000), "f32"))
         return self.joined(rounded)
 
     def _words_added(self, total: Value, a: Value, b: Value) -> Value:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """round-words: round values inside of a body to bfloat16 by sums of products of 16-bit words.
 
-before:  r = mask(bits + half + odd)                  four instructions
-after:   r = dot(b, b, -low); b = dot(bits, even)     three: b is bits less 1 where the upper half is even
+before:  r = mask(bits + half + odd)         four instructions
+after:   r = mask(dot(bits, even, 2, -1))    three: the dot adds half, less 1 where the upper half is even
 
-Each dot adds the products of two halves to a word. The second one subtracts the lower half of b as a signed integer,
-which leaves 0 there, and the upper half rounded to nearest even. Results keep their bits.
+The dot adds the products of two halves to a word. Results keep their bits.
 
 The host's multipliers compute dots. Bodies that keep them busy with products, quotients and functions other than exp
 stay.
