@@ -65,6 +65,7 @@ class Prepared:
         self.different = choice.different
         self.late: list[tuple[float, Order]] = []
         self.skipped = 0
+        self.tried: set[object] = set()                 # the arrangements that were timed
         self.in_order = False                           # program order is among the programs that were timed
         # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their
         # iterations overlap.
@@ -148,8 +149,8 @@ class Prepared:
         enough, written = self.schedules.bound() * near, self.schedules.as_written()
         if best_known_ns() <= enough:
             return
-        tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
-        most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
+        self.tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
+        most = self.timed_at(level)
         for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
             self.late, self.skipped = [], 0
             arrangements = list(self.arrangements(level, until, best_known_ns(), computed))
@@ -173,9 +174,9 @@ class Prepared:
                     self.late = []
                     continue
                 arrangement = arrangements.pop(0)
-                if arrangement[:2] in tried:
+                if arrangement[:2] in self.tried:
                     continue
-                tried.add(arrangement[:2])
+                self.tried.add(arrangement[:2])
                 try:
                     yield arrangement, self.program(arrangement)
                 except MemoryFull:
@@ -197,9 +198,11 @@ class Prepared:
     def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
         """Yield the arrangements of the orders after the first ``computed``. Stop at one whose estimate is at most
         ``enough``, or if the first ones take much longer than the fastest program. Note in ``late`` orders that take
-        much longer than the best, each with ns that it takes at least: they are not computed to their end. Nor are the
-        ``skipped`` ones, which would not be timed beside the fastest program."""
+        much longer than the best, or longer than as many orders as are timed, each with ns that it takes at least: they
+        are not computed to their end. Nor are the ``skipped`` ones, which would not be timed beside the fastest
+        program."""
         best, room = inf, False
+        estimates: dict[object, float] = {}
         crowded = self.schedules.crowded            # an order without addresses may have no room
         most, orders = self.orders(level)
         if computed >= most:
@@ -209,12 +212,18 @@ class Prepared:
             limit = inf if not room else best / NEARLY if order.unread else best * GOOD
             hopeful = room and best <= known_ns * HOPELESS and (not crowded or best <= enough * HOPELESS)
             worst = known_ns * self.patience if hopeful else inf        # the other orders are tried in any case
+            if room and not order.unread and len(estimates) >= self.timed_at(level):
+                limit = min(limit, sorted(estimates.values())[self.timed_at(level) - 1])
             skips = not order.unread and worst < limit
+            if count >= TWO and best > known_ns * HOPELESS and known_ns * HOPELESS < limit:     # the last one
+                worst, skips = known_ns * HOPELESS, True
             arrangement = self.schedules.arrangement_within(order, worst if skips else limit)
             if arrangement is not None:
                 if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait for nothing
                     yield arrangement
                 best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
+                if arrangement[:2] not in self.tried:
+                    estimates[arrangement[:2]] = arrangement.ns
             elif skips:
                 self.skipped += 1
             elif not order.unread:
@@ -224,6 +233,10 @@ class Prepared:
                 break
             if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
                 break
+
+    def timed_at(self, level: int) -> int:
+        """Return how many orders are timed, if they take as long as their estimates."""
+        return 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
 
     def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
         """Return the orders, and the number to try: trying all takes long for long code. If these have no room for

@@ -9,17 +9,12 @@ from collections.abc import Sequence
 
 
 class LeastEnd:
-    """``rests``: by step, ns from its start to the end of its longest chain at least."""
+    """``rests``: by step, ns from its start to the end of its longest chain at least. ``of_chains``: the latest end of
+    these chains; a step that starts raises it."""
 
     def __init__(self, rests: Sequence[float]) -> None:
         self.rests = rests
         self.of_chains = max(rests, default=0.0)
-
-    def start(self, k: int, time: float) -> None:
-        """Note that a step starts."""
-        end = time + self.rests[k]
-        if end > self.of_chains:
-            self.of_chains = end
 
     def at(self, time: float, free_at: Sequence[float], missing_ns: Sequence[float]) -> float:
         """Return the earliest end. By engine, ``free_at`` is when it is free, and ``missing_ns`` the ns of the steps to

@@ -12,30 +12,21 @@ room, or while the buffer would take room that the remaining steps need in progr
 fragmented, the scheduler continues with only their number, and returns no addresses.
 """
 
-from array import array
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
-from itertools import accumulate
 from math import inf
 
-import numpy as np
-
-from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.progress import Advance, phase
-from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.least_end import LeastEnd
-from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduled_memory import ScheduledMemory
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
-from nki_mlir.targets.neuron.codegen.step_engines import StepEngines
 from nki_mlir.targets.neuron.codegen.unread_loads import UnreadLoads
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
-LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
-LOOKS = 32                      # computations of the need of some steps for each one of all
 CHECKED = 64                    # the end is estimated when one of so many steps ends
 
 
@@ -63,13 +54,10 @@ def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, i
                         run.least_loads())
 
 
-class _ListScheduler:
+class _ListScheduler(ScheduledMemory):
     """Engines have numbers, in the order in which they choose. An event is its time and a number. The number of a step
     means that its engine is free; plus ``count``, that its own engine sees the result; plus twice ``count``, that all
-    engines see it.
-
-    ``version`` changes whenever memory is released or the oldest step starts: until then, a step that has found no room
-    will find none.
+    engines see it. ``free``: the free engines, as bits.
     """
 
     def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float,
@@ -77,11 +65,12 @@ class _ListScheduler:
         machine = graph.machine
         self.latest, self.late = most * (1 + 1e-9), False       # the end is a sum of many numbers
         self.least_end = LeastEnd(graph.least_rests(order.share, order.issue)) if most < inf else None
-        self.graph, self.machine, self.passed = graph, machine, order.passed
+        self.machine, self.passed = machine, order.passed
         self.count = count = len(graph)
-        step_engines = StepEngines(graph.shared(order.share, order.issue))
+        step_engines = graph.step_engines(order.share, order.issue)
         self.engines, self.engines_of = step_engines.engines, step_engines.several
-        self.only, self.on = step_engines.only, step_engines.on
+        self.only, self.on, self.rivals = step_engines.only, step_engines.on, step_engines.rivals
+        super().__init__(graph, order, base, rotates, step_engines.masks)
         self.ranks = graph.ranks(order.ahead)
         self.by_rank = [0] * count
         for k, rank in enumerate(self.ranks):
@@ -89,21 +78,19 @@ class _ListScheduler:
         self.is_transfer = [transfer is not None for transfer in graph.transfers]
         self.engine_of = [0] * count            # the engine of each started step
         self.missing, self.users = [len(before) for before in graph.before], graph.users
-        self.set_up_memory(order, base, rotates)
-        self.oldest = 0                         # the first step in program order that was not started
+        self.unread = UnreadLoads(graph, order.unread) if order.unread else None
         self.started = [False] * count
         self.starts = [0.0] * count
         self.ready: list[list[int]] = [[] for _ in self.engines]               # ranks, sorted
         self.free_at = [0.0] * len(self.engines)
-        self.free = [True] * len(self.engines)
+        self.free = self.all_engines = (1 << len(self.engines)) - 1
         self.soon: list[list[tuple[int, int]]] = [[] for _ in self.engines]
         self.missing_ns = list(step_engines.alone)      # ns of the steps to start that no other engine may run
-        busiest = max(max(self.missing_ns, default=0.0), 1.0)
-        self.load = [busy / busiest for busy in self.missing_ns]        # any other step that goes there delays these
-        self.refused: list[object] = [None] * len(self.engines)     # the state in which none could start
+        self.reads_wait = 0                     # engines, as bits, that wait for a step that reads loaded tiles
         self.events: list[tuple[float, int]] = []
         self.dma = DmaEngines(machine, Hbm(machine, 1))
-        self.triggered: list[tuple[int, int]] = []      # ready steps, by the engine's number in ENGINES
+        self.turns = [ENGINES.index(engine) for engine in self.engines]
+        self.triggered: list[tuple[int, int]] = []      # started transfers, each after its engine's number in ``turns``
         self.queues = [0] * (2 * len(self.engines))     # transfers that are under way: loads and stores of each engine
         self.port_free = True
         ramps = [machine.costs.engines[engine].ramp for engine in self.engines]
@@ -116,36 +103,6 @@ class _ListScheduler:
             if not missing:
                 self.make_ready(k)
 
-    def set_up_memory(self, order: Order, base: dict[str, int] | None, rotates: bool) -> None:
-        graph, machine = self.graph, self.machine
-        limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        # By how much the bytes that are needed change at each step, if the rest is in program order.
-        self.changes = [array("q", graph.changes[s]) for s in SPACES]
-        self.change_arrays = [np.frombuffer(changes, np.int64) for changes in self.changes]     # the same memory
-        self.most = [max(accumulate(changes)) for changes in self.changes]     # at least all that is needed from now on
-        self.past = [(0, 0, 1) for _ in SPACES]  # a step, the bytes needed before it, how often they were computed
-        self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
-        self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
-        self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
-        self.spare = self.limit[0]              # the least that loads have left
-        self.space, self.buffer_users = graph.space, graph.buffer_users
-        self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0, rotates)
-                            for s in SPACES] if base is not None else []
-        self.addresses = [0] * len(graph.buffer_by_number)
-        longest = max(self.count // LONG, 64)
-        self.long = [last_step - first_step > longest for first_step, last_step in zip(graph.first, graph.last)]
-        self.ring = ResultRing(graph, limits[PSUM]) if graph.ring else None
-        self.unread = UnreadLoads(graph, order.unread) if order.unread else None
-        self.uses = list(graph.uses)
-        self.version = 0
-        self.no_room = [-1] * self.count  # twice the version in which a transfer had no room; plus one: without events
-        self.absent = [[*numbers] for numbers in graph.buffers]  # by step, those of its buffers that no step uses yet
-        self.demands: list[list[tuple[int, int, int]] | None] = [None] * self.count     # of ``absent``, where known
-
-    def least_loads(self) -> int:
-        """Return the least percent of SBUF such that no load started beyond it."""
-        return next(loads for loads in range(101) if self.limit[0] * (100 - loads) // 100 <= max(self.spare, 0))
-
     def run(self) -> bool:
         """Start all steps. Return False if the free bytes become too fragmented, or if the end is ``late``."""
         with phase("scheduling", self.count, "instructions") as advance:
@@ -157,7 +114,7 @@ class _ListScheduler:
         """Start the steps that fragmentation stopped. By the number of free bytes, the oldest step could always
         start once the others are complete."""
         self.free_ranges = []
-        self.refused = [None] * len(self.engines)
+        self.changed = self.all_engines
         self.no_room = [-1] * self.count
         with phase("scheduling", self.count - len(self.order), "instructions") as advance:
             self.start_all(self.stopped)
@@ -181,7 +138,7 @@ class _ListScheduler:
                 else:
                     changed |= self.complete(number - 2 * count)
                 self.end = time
-            if not events or (changed and events[0][0] > time):
+            if not events or (changed and events[0][0] > time and self.changed & self.free):
                 self.start_all(time)
                 changed = False
                 self.stopped = time
@@ -190,6 +147,7 @@ class _ListScheduler:
         rank = self.ranks[k]
         for e in self.engines_of[k]:
             insort(self.ready[e], rank)
+        self.changed |= self.engine_masks[k]
 
     def seen_by_itself(self, k: int) -> bool:
         """Release the steps that run only on the step's own engine, which sees a result before the others. Return
@@ -218,6 +176,7 @@ class _ListScheduler:
                     changed = True
         if transfer:
             self.queues[2 * self.engine_of[k] + self.graph.stores[k]] -= 1
+            self.changed |= 1 << self.engine_of[k]
         uses = self.uses
         for buffer in self.graph.buffers[k]:
             uses[buffer] -= 1
@@ -232,33 +191,22 @@ class _ListScheduler:
         """Free the engine of a step. The engine itself may reuse buffers that the step was the last to use, although
         others do not see the step as complete."""
         engine = self.engine_of[k]
-        self.free[engine] = True
-        choice = self.on[k][engine]
-        if choice.port:                         # type: ignore[union-attr]
+        self.free |= 1 << engine
+        if not self.port_free and self.on[k][engine].port:                  # type: ignore[union-attr]
             self.port_free = True
+            self.changed = self.all_engines
         if not self.is_transfer[k]:
             uses = self.uses
             for buffer in self.graph.buffers[k]:
                 if uses[buffer] == 1:
                     self.soon[engine].append((buffer, k))
 
-    def give_back(self, buffer: int) -> None:
-        space, size, last_use = self.space[buffer], self.graph.size[buffer], self.graph.last[buffer]
-        self.room[space] += size
-        if self.ring is not None and SPACES[space] == PSUM:
-            self.ring.release(buffer)
-        if last_use >= self.oldest:
-            self.changes[space][self.oldest] -= size
-            self.changes[space][last_use + 1] += size
-        if self.free_ranges:
-            self.free_ranges[space].give(self.addresses[buffer], size)
-        self.version += 1
-
     def release_early(self, engine: int, k: int) -> bool:
         """Free the buffers whose last user was a step of the engine, if another step of the engine needs such memory:
         only other engines have to wait for the end. Return whether there were any."""
-        spaces = {self.space[buffer] for buffer in self.absent[k]}
-        soon = [entry for entry in self.soon[engine] if self.space[entry[0]] in spaces]
+        space = self.space
+        spaces = {space[buffer] for buffer in self.absent[k]}
+        soon = [entry for entry in self.soon[engine] if space[entry[0]] in spaces]
         if not soon:
             return False
         for buffer, _ in soon:
@@ -269,35 +217,51 @@ class _ListScheduler:
 
     def start_all(self, time: float) -> None:
         """Start on every free engine, until none can."""
-        free, refused, queues, events = self.free, self.refused, self.queues, self.events
-        progress = True
-        while progress:
+        ready = self.ready
+        if not self.events:
+            self.changed = self.all_engines
+        while pending := self.changed & self.free:
             progress = False
-            for engine, ready_steps in enumerate(self.ready):
-                if ready_steps and free[engine]:
-                    state = (ready_steps[0], len(ready_steps), self.version, self.port_free, not events,
-                             queues[2 * engine], queues[2 * engine + 1])
-                    if refused[engine] != state and (k := self.take(engine, ready_steps, time, state)) >= 0:
-                        self.start(k, engine, time)
-                        progress = True
+            while pending:
+                bit = pending & -pending
+                engine = bit.bit_length() - 1
+                if not ready[engine]:
+                    self.changed ^= bit
+                elif (k := self.take(engine, ready[engine], time)) >= 0:
+                    self.start(k, engine, time)
+                    progress = True
+                pending = self.changed & self.free & -2 * bit           # the engines after this one
+            if not progress:
+                break
         if self.triggered:
             self.move(time)
 
-    def take(self, engine: int, ready_steps: list[int], time: float, state: tuple[int, ...]) -> int:
-        """Remove the first ready step that memory allows, and return it; -1: none until ``state`` changes."""
-        idle, loads, stores = state[-3:]
+    def take(self, engine: int, ready_steps: list[int], time: float) -> int:
+        """Remove the first ready step that memory allows, and return it; -1: there is none. Then the engine has not
+        ``changed``, unless another engine, not free yet, will take a step: that depends on time."""
+        idle, loads, stores = not self.events, self.queues[2 * engine], self.queues[2 * engine + 1]
         turns = self.graph.takes_turns and engine == self.scalar
         deferred: list[int] = []                  # steps to take if no step needs the loaded functions
-        waits = False                           # another engine, not free yet, will take the step: that depends on time
-        memory, by_rank, no_room, only = 2 * self.version + idle, self.by_rank, self.no_room, self.only
+        waits = False
+        bit, version, room, lacking = 1 << engine, self.version, self.room, self.lacking
+        memory, by_rank, no_room, only = 2 * version + idle, self.by_rank, self.no_room, self.only
+        nothing_soon = not self.soon[engine]
         full = not idle and (loads >= QUEUES or stores >= QUEUES)
         stopped = () if idle or self.unread is None else self.unread.stopped()  # until ``version`` changes
         for rank in ready_steps[:self.passed]:
             k = by_rank[rank]
-            if no_room[k] == memory or k in stopped or (full and self.is_transfer[k] and (
-                    stores if self.graph.stores[k] else loads) >= QUEUES):
+            if lacking[k] > room[0] and not idle and (nothing_soon or self.is_transfer[k]):
+                self.sleep(bit, 0, lacking[k])
                 continue
-            if only[k] < 0 and not idle and self.better_elsewhere(k, engine, time):
+            if no_room[k] == memory:
+                self.light_sleepers |= bit
+                continue
+            if k in stopped:
+                self.reads_wait |= bit
+                continue
+            if full and self.is_transfer[k] and (stores if self.graph.stores[k] else loads) >= QUEUES:
+                continue
+            if only[k] < 0 and not idle and self.rivals[k][engine][1] and self.better_elsewhere(k, engine, time):
                 waits = True
             elif turns and self.graph.tables[k] not in ("", self.table):
                 deferred.append(k)
@@ -310,8 +274,8 @@ class _ListScheduler:
         if not self.missing[k] and engine in self.engines_of[k] and (
                 idle or only[k] >= 0) and self.has_room(k, engine):
             return self.remove_ready(k)
-        if not waits:
-            self.refused[engine] = state
+        if not waits and version == self.version:
+            self.changed &= ~bit
         return -1
 
     def has_room(self, k: int, engine: int) -> bool:
@@ -323,6 +287,7 @@ class _ListScheduler:
 
     def remove_ready(self, k: int) -> int:
         rank = self.ranks[k]
+        self.changed |= self.engine_masks[k]
         for e in self.engines_of[k]:
             ready_steps = self.ready[e]
             del ready_steps[bisect_left(ready_steps, rank)]
@@ -331,15 +296,12 @@ class _ListScheduler:
     def better_elsewhere(self, k: int, engine: int, time: float) -> bool:
         """Return whether another engine would complete the step earlier, after the steps that are ready there before
         it."""
-        rank, choices, load, by_rank, on = self.ranks[k], self.on[k], self.load, self.by_rank, self.on
-        choice = choices[engine]
-        ns_here = choice.busy * (1 + load[engine]) + choice.result             # type: ignore[union-attr]
-        for e in self.engines_of[k]:
-            if e == engine:
-                continue
-            alternative = choices[e]
-            busy, result = alternative.busy * (1 + load[e]), alternative.result         # type: ignore[union-attr]
-            ahead = max(self.free_at[e] - time, 0.0)
+        rank, by_rank, on, free_at = self.ranks[k], self.by_rank, self.on, self.free_at
+        ns_here, rivals = self.rivals[k][engine]
+        for e, busy, result in rivals:
+            ahead = free_at[e] - time
+            if ahead < 0.0:
+                ahead = 0.0
             if ahead + busy + result >= ns_here:
                 continue
             for before in self.ready[e][:self.passed]:
@@ -352,71 +314,23 @@ class _ListScheduler:
 
     def can_start(self, k: int, engine: int) -> bool:
         """Return whether the PSUM port and a queue are free, the step's new buffers have room, and the remaining steps
-        could still run in program order. Then the buffers have addresses."""
+        could still run in program order. Then the buffers have addresses; else the engine waits for what is missing."""
         if not self.port_free and self.on[k][engine].port:                  # type: ignore[union-attr]
             return False
         transfer = self.is_transfer[k]
-        if transfer and self.events and self.queues[2 * engine + self.graph.stores[k]] >= QUEUES:
-            return False
-        if transfer and self.unread is not None and self.events and not self.unread.has_room(k):
-            return False
+        if transfer and self.events:
+            if self.queues[2 * engine + self.graph.stores[k]] >= QUEUES:
+                return False
+            if self.unread is not None and not self.unread.has_room(k):
+                self.reads_wait |= 1 << engine
+                return False
         new = self.absent[k]
-        if not new or self.memory_allows(k, new):
+        if not new or self.allows(k, new, transfer, bool(self.events)):
             return True
+        self.sleep(1 << engine, self.lacks, self.least)
         if transfer:                            # other steps may get buffers that their engine used last
             self.no_room[k] = 2 * self.version + (not self.events)
         return False
-
-    def memory_allows(self, k: int, new: list[int]) -> bool:
-        """Return whether a step's new buffers have room. If they have none, this holds until memory is released or the
-        oldest step starts."""
-        demand = self.demands[k]
-        if demand is None:
-            demand = self.demands[k] = self.graph.demand(new)
-        if self.ring is not None and self.events and not self.ring.has_room(new):
-            return False
-        for space, size, last_step in demand:
-            room = self.room[space]
-            if self.is_transfer[k] and not space and self.events:
-                if size > room - self.results:
-                    return False
-                if room - size < self.spare:
-                    self.spare = room - size
-            elif size > room:
-                # Nothing frees memory any more, or sums that are live throughout take more than there is.
-                if not (k == self.oldest and not self.events and not self.free_ranges):
-                    return False
-                continue
-            if last_step > self.oldest and self.most[space] + size > self.limit[space] and (
-                    self.needed_until(space, last_step) + size > self.limit[space]):
-                return False
-        return not self.free_ranges or self.give_addresses(new)
-
-    def needed_until(self, space: int, last_step: int) -> int:
-        """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
-        order. Compute the need of all steps only once in ``LOOKS`` computations: long code has many steps."""
-        changes, oldest = self.change_arrays[space], self.oldest
-        after, past, count = self.past[space]
-        past += int(np.add.reduce(changes[after:oldest])) if after < oldest else 0
-        self.past[space] = oldest, past, count + 1
-        needed = np.add.accumulate(changes[oldest:last_step if count % LOOKS else None])
-        if not count % LOOKS:
-            self.most[space] = past + int(np.maximum.reduce(needed))
-        return past + int(np.maximum.reduce(needed[:last_step - oldest]))
-
-    def give_addresses(self, new: list[int]) -> bool:
-        """Assign addresses to all of the buffers or to none. Return whether it did."""
-        assigned: list[int] = []
-        for buffer in new:
-            ranges, size = self.free_ranges[self.space[buffer]], self.graph.size[buffer]
-            address = ranges.take(size, self.long[buffer])
-            if address is None:
-                for other in assigned:
-                    self.free_ranges[self.space[other]].give(self.addresses[other], self.graph.size[other])
-                return False
-            self.addresses[buffer] = address
-            assigned.append(buffer)
-        return True
 
     def begin(self, k: int, time: float) -> float:
         """Return when a step begins if it is started now. The scalar engine loads functions once its last step has
@@ -426,22 +340,6 @@ class _ListScheduler:
             return time
         self.table = table
         return max(time, self.scalar_free + self.machine.costs.control.table_load_ns)
-
-    def occupy(self, k: int) -> None:
-        """Note that the new buffers of a step are in use."""
-        graph, oldest = self.graph, self.oldest
-        for buffer in self.absent[k]:
-            space, size, first_use = self.space[buffer], graph.size[buffer], graph.first[buffer]
-            self.room[space] -= size
-            if first_use > oldest:
-                self.changes[space][oldest] += size
-                self.changes[space][first_use] -= size
-                self.most[space] += size
-            for user in self.buffer_users[buffer]:
-                if user != k:
-                    self.absent[user].remove(buffer)
-                    self.demands[user] = None
-        self.absent[k] = []
 
     def start(self, k: int, engine: int, time: float) -> None:
         graph, oldest = self.graph, self.oldest
@@ -458,10 +356,14 @@ class _ListScheduler:
             while oldest < self.count and started[oldest]:
                 oldest += 1
             self.oldest = oldest
-            self.version += 1
+            if oldest < self.count:
+                self.changed |= self.engine_masks[oldest]
+            self.next_version()
         if self.unread is not None and self.unread.start(k):
-            self.version += 1
-        self.free[engine] = False
+            self.next_version()
+            self.changed |= self.reads_wait
+            self.reads_wait = 0
+        self.free &= ~(1 << engine)
         if choice.port:
             self.port_free = False
         begin = time if graph.tables[k] == "" else self.begin(k, time)
@@ -470,13 +372,13 @@ class _ListScheduler:
         self.free_at[engine] = free
         if self.only[k] >= 0:
             self.missing_ns[engine] -= choice.busy
-        if self.least_end is not None:
-            self.least_end.start(k, time)
+        if self.least_end is not None and (end := time + self.least_end.rests[k]) > self.least_end.of_chains:
+            self.least_end.of_chains = end
         if engine == self.scalar:
             self.scalar_free = free
         heappush(self.events, (free, k))
         if self.is_transfer[k]:
-            self.triggered.append((ENGINES.index(choice.engine), k))
+            self.triggered.append((self.turns[engine], k))
             self.queues[2 * engine + graph.stores[k]] += 1
         else:
             only = self.only

@@ -27,8 +27,9 @@ from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule_within
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choices, SchedulingGraph, moving, room
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
+from nki_mlir.targets.neuron.codegen.step_engines import Choices
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 

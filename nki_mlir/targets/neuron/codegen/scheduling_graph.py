@@ -11,31 +11,16 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
-from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
+from nki_mlir.targets.neuron.codegen.step_engines import Choice, Choices, StepEngines
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 SPACES = SBUF, PSUM
 DIRECT = 2                      # dependences of a step: if there are more, implied ones are dropped
 GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
-
-
-class Choice(NamedTuple):
-    """A step on one engine, in ns as ``Cost`` has them, with its ``work`` there. ``port``: it takes PSUM for itself;
-    ``share``: the part of the rows that it needs, on an engine with a ramp."""
-
-    engine: Engine
-    busy: float
-    result: float
-    result_in_engine: float
-    port: bool
-    share: float
-    work: Work
-
-
-Choices = tuple[Choice, ...]    # of a step on each engine that may run it; those of a form are one object
 
 
 class StepForm(NamedTuple):
@@ -136,6 +121,7 @@ class SchedulingGraph:
         self.sharings: list[list[Choices]] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
         self.alternatives: dict[Choices, Choices] = {}
+        self.known_engines: dict[int, StepEngines] = {}         # by the number of the choices that an order may make
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.chains: tuple[list[float], list[float]] | None = None
@@ -225,6 +211,13 @@ class SchedulingGraph:
                 self.sharings.append(shares)
             number = self.sharing_numbers[share, issue] = self.sharings.index(shares)
         return number
+
+    def step_engines(self, share: int, issue: bool) -> StepEngines:
+        """Return the engines on which steps may start (``shared``), as numbers."""
+        number = self.sharing(share, issue)
+        if number not in self.known_engines:
+            self.known_engines[number] = StepEngines(self.sharings[number])
+        return self.known_engines[number]
 
     def one(self, choices: Choices, at: int) -> Choices:
         """Return a tuple with only one of several choices."""
