@@ -38,7 +38,7 @@ from nki_mlir.migration.facts import (
     may_have_tiles,
     varies,
 )
-from nki_mlir.migration.host_methods import has_vectors, value_of_call, value_of_method
+from nki_mlir.migration.host_methods import HostMethods, has_vectors, value_of_call, value_of_method
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted, nodes_of, operator
@@ -55,7 +55,7 @@ class FunctionCalls(Calls):
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
-    host_methods: Mapping[str, cst.FunctionDef] = {}            # of classes of the file, whose value may replace a call
+    host_methods: HostMethods                   # of classes of the file, whose value may replace a call
 
     vector_attributes: set[str]                 # of objects of a class of the file
 
@@ -79,7 +79,8 @@ class FunctionCalls(Calls):
         owner = self.owners.get(id(updated.func))
         if owner is not None and isinstance(updated.func, cst.Attribute):
             fact = self.fact(owner)
-            if isinstance(fact, TileObject | TileClass) and (value := self.vectors_of(original)) is not None:
+            is_object = isinstance(fact, TileObject | TileClass) or fact == Fact()
+            if is_object and (value := self.vectors_of(original)) is not None:
                 return value
             if isinstance(fact, TileObject):
                 returned = self.method_call(fact, updated.func.attr.value, *self._arguments(updated))

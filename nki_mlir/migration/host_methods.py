@@ -5,7 +5,7 @@
 """
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import libcst as cst
 
@@ -15,18 +15,47 @@ from nki_mlir.migration.tile_classes import STATIC, kind_of
 PROPERTY = "property"
 
 
-def host_methods(nodes: NodesByClass) -> dict[str, cst.FunctionDef]:
+class HostMethods(dict[str, cst.FunctionDef]):
+    """Methods of classes by name, and the constants of the file, which they may read."""
+
+    constants: frozenset[str] = frozenset()
+
+    def without(self, name: str) -> "HostMethods":
+        """Return the other methods."""
+        methods = HostMethods({n: method for n, method in self.items() if n != name})
+        methods.constants = self.constants
+        return methods
+
+    def add(self, imported: cst.ClassDef, constants: Mapping[str, str], readable: Collection[str]) -> None:
+        """Add the methods of a class of another file that read its constants, whose numbers replace them, and names
+        among ``readable``. A method with the name of another one has no value."""
+        numbers = {name: cst.parse_expression(text) for name, text in constants.items() if name not in readable}
+        for method in imported.body.body:
+            if not isinstance(method, cst.FunctionDef) or kind_of(method) is None:
+                continue
+            parameters = {p.name.value for p in method.params.params}
+            body = method.body.visit(Substitution({n: v for n, v in numbers.items() if n not in parameters}))
+            other_body = cst.IndentedBlock([cst.SimpleStatementLine([cst.Pass()])])
+            self[method.name.value] = method.with_changes(body=other_body if method.name.value in self else body)
+
+
+def host_methods(nodes: NodesByClass, constants: Iterable[str] = ()) -> HostMethods:
     """Return the methods whose body is one ``return`` after assignments, by name, if no other function of the file has
-    the name. Static methods, methods of the class and properties are such methods, too."""
+    the name. Static methods, methods of the class and properties are such methods, too. They may read constants of the
+    file, which no other statement binds."""
     functions = nodes.of(cst.FunctionDef)
     methods = [f for c in nodes.of(cst.ClassDef) for f in c.body.body if isinstance(f, cst.FunctionDef)]
     count: dict[str, int] = {}
     for function in functions:
         count[function.name.value] = count.get(function.name.value, 0) + 1
-    return {m.name.value: m for m in methods if count[m.name.value] == 1 and kind_of(m) is not None}
+    table = HostMethods({m.name.value: m for m in methods if count[m.name.value] == 1 and kind_of(m) is not None})
+    bound = [t.target.value for t in nodes.of(cst.AssignTarget) if isinstance(t.target, cst.Name)]
+    bound += [p.name.value for p in nodes.of(cst.Param)]
+    table.constants = frozenset(name for name in constants if bound.count(name) == 1 and name.isupper())
+    return table
 
 
-def returned(method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef] | None = None, names: Names | None = None
+def returned(method: cst.FunctionDef, methods: HostMethods | None = None, names: Names | None = None
              ) -> cst.BaseExpression | None:
     """Return the value after the docstring and assignments of names, which it replaces by their values; None for a
     method with other statements. With ``methods``, values of such methods replace their calls."""
@@ -72,7 +101,7 @@ def _with_values(node: cst.BaseExpression, values: Mapping[str, cst.BaseExpressi
     return expression
 
 
-def value_of_method(node: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef], names: Names
+def value_of_method(node: cst.BaseExpression, methods: HostMethods, names: Names
                     ) -> cst.BaseExpression | None:
     """Return the expression that a call of such a method, or a property, computes; None for other expressions."""
     if isinstance(node, cst.Call):
@@ -83,16 +112,16 @@ def value_of_method(node: cst.BaseExpression, methods: Mapping[str, cst.Function
     return _value(cst.Call(node), method, methods, names)
 
 
-def value_of_call(call: cst.Call, methods: Mapping[str, cst.FunctionDef], names: Names) -> cst.BaseExpression | None:
+def value_of_call(call: cst.Call, methods: HostMethods, names: Names) -> cst.BaseExpression | None:
     """Return the expression that a call of such a method computes; None for other calls, and for those whose method
     reads variables of its file."""
     method = methods.get(call.func.attr.value) if isinstance(call.func, cst.Attribute) else None
     return None if method is None or kind_of(method) == PROPERTY else _value(call, method, methods, names)
 
 
-def _value(call: cst.Call, method: cst.FunctionDef, methods: Mapping[str, cst.FunctionDef], names: Names
+def _value(call: cst.Call, method: cst.FunctionDef, methods: HostMethods, names: Names
            ) -> cst.BaseExpression | None:
-    callees = {name: callee for name, callee in methods.items() if callee is not method}
+    callees = methods.without(method.name.value)
     value, bound = returned(method, callees, names), _bound_arguments(method, call)
     if value is None or bound is None:
         return None
@@ -100,7 +129,7 @@ def _value(call: cst.Call, method: cst.FunctionDef, methods: Mapping[str, cst.Fu
     read = {n.value for n in nodes_of(cst.Expr(value), cst.Name)} - {
         n.attr.value for n in nodes_of(cst.Expr(value), cst.Attribute)} - {
         a.keyword.value for a in nodes_of(cst.Expr(value), cst.Arg) if a.keyword is not None}
-    if not read <= {*parameters, *names.paths, *dir(builtins)}:
+    if not read <= {*parameters, *names.paths, *dir(builtins), *methods.constants}:
         return None
     return _with_values(value, {name: _in_parentheses(argument) for name, argument in bound.items()})
 
@@ -126,7 +155,7 @@ def _bound_arguments(method: cst.FunctionDef, call: cst.Call) -> dict[str, cst.B
     return {name: bound[name] for name in names} if bound.keys() == {*names} else None
 
 
-def has_vectors(value: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef], names: Names) -> bool:
+def has_vectors(value: cst.BaseExpression, methods: HostMethods, names: Names) -> bool:
     """Return whether a value is computed from new index vectors, also by other such methods, and from no tile."""
     has_new = any(names.meaning(node.value) == "nl.mgrid" for node in nodes_of(cst.Expr(value), cst.Subscript))
     for call in nodes_of(cst.Expr(value), cst.Call):
@@ -136,14 +165,13 @@ def has_vectors(value: cst.BaseExpression, methods: Mapping[str, cst.FunctionDef
         elif meaning.startswith(("nl.", "nisa.")):
             return False
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value in methods:
-            other_methods = {name: method for name, method in methods.items() if name != call.func.attr.value}
             inner = value_of_call(call, methods, names)
             if inner is None:
                 return False
-            has_new = has_vectors(inner, other_methods, names) or has_new
+            has_new = has_vectors(inner, methods.without(call.func.attr.value), names) or has_new
     for node in nodes_of(cst.Expr(value), cst.Attribute):
         if not has_new and (inner := value_of_method(node, methods, names)) is not None:
-            has_new = has_vectors(inner, {n: m for n, m in methods.items() if n != node.attr.value}, names)
+            has_new = has_vectors(inner, methods.without(node.attr.value), names)
     return has_new
 
 

@@ -43,6 +43,8 @@ class InstructionForm(NamedTuple):
 LIKE = {"activation": "data", "activation_reduce": "data", "tensor_scalar": "data", "tensor_scalar_reduce": "data",
         "scalar_tensor_tensor": "data", "tensor_copy": "src", "reciprocal": "data", "dropout": "data",
         "tensor_tensor_scan": "data0", "range_select": "on_true_tile", "nc_match_replace8": "data"}
+NOUNS_OF_RESULTS = {"tensor_copy": "copied", "tensor_tensor_scan": "scan"}
+TOTALS = {"add": "total", "maximum": "largest", "max": "largest", "minimum": "smallest", "min": "smallest"}
 FORMS = {name: InstructionForm(like) for name, like in LIKE.items()} | {
     "bn_stats": InstructionForm("data", 6), "bn_aggr": InstructionForm("data", 2), "max8": InstructionForm("src", 8),
     "nc_find_index8": InstructionForm("data", 8, "nl.uint32")}
@@ -94,6 +96,19 @@ def _keep_elements(a: Arguments, parameter: str, tensor: TensorFact, like: Tenso
         a.calls.keep_elements(node, different)
 
 
+def _name_of_result(a: Arguments, name: str) -> str:
+    """Return a name for the tile that an instruction writes: after its last operator, if the text shows that."""
+    if name in NOUNS_OF_RESULTS:
+        return NOUNS_OF_RESULTS[name]
+    called = (a.token(n).rpartition(".") for n in ("op1", "op0", "op") if n in a)
+    package, _, operator_name = next(called, ("", "", ""))
+    if package != a.calls.nl:
+        return name
+    if name in ("tensor_reduce", "tensor_partition_reduce"):
+        return TOTALS.get(operator_name, name)
+    return "product" if (name, operator_name) == ("tensor_tensor", "multiply") else operator_name
+
+
 def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, memory: str = SBUF, hint: str = "",
                 shape_text: str = "", source: TensorFact | None = None, **replaced: str) -> OperationText:
     """Return the result of an instruction with a destination."""
@@ -108,7 +123,7 @@ def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, me
     is_known = shape is not None and "?" not in shape
     text = calls.shape_text(fact, like) if is_known or not shape_text else shape_text
     kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or terms.dtype_of(like)
-    return OperationText(fact, "", into, text, kind, hint or name, operands=(like,))
+    return OperationText(fact, "", into, text, kind, hint or _name_of_result(a, name), operands=(like,))
 
 
 def regular(calls: Calls, a: Arguments) -> OperationText:

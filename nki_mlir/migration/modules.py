@@ -86,7 +86,7 @@ class SourceModule:
         self.kernels.globals = {**numbers_of(self.host), **record_classes(self.host), **{
             name: TileClass(name) for name in self.classes}}
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
-        self.kernels.host_methods = host_methods(self.nodes)
+        self.kernels.host_methods = host_methods(self.nodes, self.kernels.literals)
         self.kernels.all_names = {n.id for n in walked(self.host) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)

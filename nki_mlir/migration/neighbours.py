@@ -79,6 +79,9 @@ def link(modules: Mapping[Path, SourceModule]) -> None:
                         _share(module, name, source, imported)
                 elif isinstance(constant, NumberFact):
                     module.kernels.globals[name] = constant
+                elif imported in source.classes:
+                    module.kernels.host_methods.add(
+                        source.classes[imported], source.kernels.literals, module.names.paths)
             elif package is not None and package is not module:
                 for function in package.functions:
                     if function not in package.entries:

@@ -2,11 +2,13 @@
 """Puts statements into loops over the programs of a grid: decides which stay outside, and names the variables."""
 
 import ast
+import re
 from collections import Counter
 
 import libcst as cst
 
 from nki_mlir.migration.expressions import MODULE
+from nki_mlir.migration.names import Substitution
 
 
 def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[str]
@@ -20,7 +22,11 @@ def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[s
                     value == program and counts[name] == 1 and not any(line.comment for line in leading)):
                 other_statements = [*body[:k], *body[k + 1:]]
                 if other_statements and not any(program in terms_of(other) for other in other_statements):
-                    return name, other_statements
+                    if not re.fullmatch(rf"{program}_\d+", name):
+                        return name, other_statements
+                    # the parameter of a function whose body replaces its call
+                    original = Substitution({name: cst.Name(program)})
+                    return program, [cst.ensure_type(s.visit(original), cst.BaseStatement) for s in other_statements]
     return program, body
 
 

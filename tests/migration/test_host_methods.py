@@ -4,6 +4,7 @@
 import pytest
 
 from nki_mlir.compat import install
+from nki_mlir.migration.files import migrated
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.tile_objects import VECTOR
@@ -14,7 +15,8 @@ from .test_text import floats
 TEXT = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-LIMIT = 1000
+ZERO = 0
+upper = 1000
 
 
 class Tiles:
@@ -45,7 +47,7 @@ VALID = "return i * self.size + ip < self.rows"
 
 
 @pytest.mark.parametrize("valid, arguments", [
-    (VALID, "i, ip"), (VALID, "(i + 1) - 1, ip"), (VALID, "i, ip=ip"),
+    (VALID, "i, ip"), (VALID.replace("<", "+ ZERO <"), "i, ip"), (VALID, "(i + 1) - 1, ip"), (VALID, "i, ip=ip"),
     ("first, limit = i * self.size, self.rows; row = first + ip; return row < limit", "i, ip")])
 def test_value_replaces_the_call(valid, arguments, tmp_path):
     text, report = TEXT.format(valid=valid, arguments=arguments), MigrationReport("kernel.py")
@@ -60,7 +62,7 @@ def test_value_replaces_the_call(valid, arguments, tmp_path):
 
 
 @pytest.mark.parametrize(("valid", "arguments"), [
-    ("limit = self.rows; limit += 1; return i * self.size + ip < limit", "i, ip"), ("return i * self.size + ip < LIMIT", "i, ip"),
+    ("limit = self.rows; limit += 1; return i * self.size + ip < limit", "i, ip"), ("return i * self.size + ip < upper", "i, ip"),
     (VALID, "*(i, ip)"),
     (VALID + "\n\nclass Other:\n    def valid(self, i, ip):\n        return ip < i", "i, ip")])
 def test_calls_of_other_methods_are_left(valid, arguments):
@@ -187,3 +189,36 @@ def test_methods_that_return_slices():
     text = rewritten(SLICES, report)
     assert report.is_complete
     assert "src=x[rows, :])" in text and "nl.store(out[p, f], nl.exp(tile))" in text
+
+
+def test_methods_of_a_class_of_another_file_read_its_constants(tmp_path):
+    (tmp_path / "tiles.py").write_text("""import neuronxcc.nki.language as nl
+
+SIZE = 32
+
+
+class Tiles:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def index(self, i):
+        return i * SIZE + nl.arange(SIZE)[:, None]
+
+    def valid(self, i):
+        return i * SIZE + nl.arange(SIZE)[:, None] < self.rows
+""")
+    (tmp_path / "kernel.py").write_text("""import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+from tiles import Tiles
+
+
+@nki.jit
+def kernel(x):
+    tiles = Tiles(x.shape[0])
+    for i in nl.affine_range(3):
+        tile = nl.load(x[tiles.index(i), nl.arange(16)[None, :]], mask=tiles.valid(i))
+""")
+    new = {file.path.name: file for file in migrated(tmp_path, "2.32")}
+    assert """        num_rows = min(32, tiles.rows - i * 32)
+        tile = nl.load(x[nl.ds(i * 32, num_rows), :])
+""" in new["kernel.py"].new.replace("0:16", ":").replace("0 : 16", ":") and new["kernel.py"].report.is_complete
