@@ -115,14 +115,15 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
     """Compare the old and the new kernel on each executor. Return a line for each, which begins with ``DIFFERS`` if
     values differ and with ``FAILS`` if a kernel raises an error."""
     suffix = f":{name}" if name else ""
-    with old_file(file.path, file.old) as old_path, new_text_as_file(file) as path:
+    with old_file(file.path, file.old) as old_path:
         old = load_kernel(f"{old_path}{suffix}", grid=grid)
-        new = load_kernel(f"{path}:{old.__name__}")
-        positional, keywords = parse_arguments(texts)
-        grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
-        if grid and not grid_argument:
-            new = new[grid]
-        return on_all_executors(old, new, positional, keywords, {**keywords, **grid_argument})
+        with new_text_as_file(file) as path:
+            new = load_kernel(f"{path}:{old.__name__}")
+            positional, keywords = parse_arguments(texts)
+            grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
+            if grid and not grid_argument:
+                new = new[grid]
+            return on_all_executors(old, new, positional, keywords, {**keywords, **grid_argument})
 
 
 def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
@@ -171,14 +172,16 @@ def takes_grid(file: Migrated, name: str) -> bool:
 def check_cases(file: Migrated) -> list[str]:
     """Compare each kernel that ``cases()`` of the file returns, with its arguments. Return a line for each kernel and
     executor."""
-    with old_file(file.path, file.old) as old_path, new_text_as_file(file) as path:
-        old, new = run_file(old_path), run_file(path)
-        cases = list(zip(cases_of(old, file.path), cases_of(new, path), strict=True))
-        return [line for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
-                for line in on_all_executors(
-                    kernel, migrated, positional, keywords,
-                    {n: with_arrays_of(keywords.get(n, value), value) for n, value in new_keywords.items()},
-                    with_arrays_of(positional, again))]
+    with old_file(file.path, file.old) as old_path:
+        old = run_file(old_path)
+        with new_text_as_file(file) as path:
+            new = run_file(path)
+            cases = list(zip(cases_of(old, file.path), cases_of(new, path), strict=True))
+            return [line for (kernel, positional, keywords), (migrated, again, new_keywords) in cases
+                    for line in on_all_executors(
+                        kernel, migrated, positional, keywords,
+                        {n: with_arrays_of(keywords.get(n, value), value) for n, value in new_keywords.items()},
+                        with_arrays_of(positional, again))]
 
 
 def cases_of(names: dict[str, object], path: Path) -> list[tuple[Any, list[object], dict[str, object]]]:

@@ -576,7 +576,7 @@ def test_functions_of_several_files_know_their_arguments(tmp_path, capsys):
     assert main([str(tmp_path), "--quiet", "--in-place"]) == 0
     assert capsys.readouterr() == ("", "")
     common, shifted, kernel = ((tmp_path / name).read_text() for name in PARTS)
-    assert "    tensor_reduce = nl.ndarray((tile.shape[0], 1), dtype=tile.dtype, buffer=nl.sbuf)\n" in common
+    assert "    largest = nl.ndarray((tile.shape[0], 1), dtype=tile.dtype, buffer=nl.sbuf)\n" in common
     assert "    return nl.load(x[nl.ds(i * n, n), :])\n" in common
     assert "    return nl.subtract(tile, row_max(tile).broadcast(1, tile.shape[1]))\n" in shifted
     assert shifted.startswith("import nki.language as nl\nfrom .common import load_rows, row_max\n")
