@@ -43,6 +43,7 @@ from nki_mlir.migration.names import RENAMED, Names, limit_of
 from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, noun
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
+from nki_mlir.migration.tree_transformer import TreeTransformer
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
 MARK = re.compile(r"__nki_result_(\d+)__")
@@ -76,7 +77,7 @@ class FunctionScope:
     repeats: int = 0                # number of loops around, including loops over programs and one for a helper's calls
 
 
-class Expressions(cst.CSTTransformer):
+class Expressions(TreeTransformer):
     """Rewrites one expression; statements call ``rewritten``. Calls are in ``Calls``."""
 
     target = ""                 # the name that a conditional expression is assigned to, if it does not read the name

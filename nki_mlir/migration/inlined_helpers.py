@@ -18,6 +18,7 @@ import libcst as cst
 
 from nki_mlir.migration.names import Names, Substitution, children_of, dotted, shortened
 from nki_mlir.migration.parameters import bound_names, tree_of
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
 PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
 COMPUTED = cst.Comparison | cst.BinaryOperation | cst.BaseNumber | cst.SimpleString | cst.Tuple | cst.List  # never None
@@ -91,7 +92,7 @@ class _Body:
     comments: list[cst.EmptyLine]
 
 
-class _Inliner(cst.CSTTransformer):
+class _Inliner(TreeTransformer):
     def __init__(self, caller: cst.FunctionDef, name: str, callee: cst.FunctionDef, note: Note) -> None:
         super().__init__()
         self.name, self.callee, self.note = name, callee, note
@@ -235,7 +236,7 @@ class _Inliner(cst.CSTTransformer):
         return name
 
 
-class _WithoutNone(cst.CSTTransformer):
+class _WithoutNone(TreeTransformer):
     """Replaces conditional expressions and ``if`` on ``x is None`` by what they select, for the parameters that a call
     shows to be None, or not to be."""
 

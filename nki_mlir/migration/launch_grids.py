@@ -10,9 +10,10 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
 
-class GridAxes(cst.CSTTransformer):
+class GridAxes(TreeTransformer):
     """Axes of launch grids as plain numbers: ``nl.nc(2) * 2`` and ``nl.spmd_dim(nl.nc(2), 2)`` are 4."""
 
     def __init__(self, names: Names) -> None:

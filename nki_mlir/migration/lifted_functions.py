@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from nki_mlir.migration.tree_transformer import TreeTransformer
+
 Block = list[ast.stmt]
 SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
@@ -196,7 +198,7 @@ def _assigned(statement: ast.stmt) -> set[str]:
     return set(_bound(statement))
 
 
-class _Definitions(cst.CSTTransformer):
+class _Definitions(TreeTransformer):
     """Turns lambdas with a name, ``double = lambda a: a + a``, in some functions into definitions of functions."""
 
     def __init__(self, functions: Collection[str]) -> None:
@@ -228,7 +230,7 @@ def definition(node: cst.SimpleStatementLine) -> cst.SimpleStatementLine | cst.F
     return node
 
 
-class _Lift(cst.CSTTransformer):
+class _Lift(TreeTransformer):
     """Moves the functions out of the function with a name, and passes the values that they read."""
 
     def __init__(self, outer: str, inner: dict[str, _Inner]) -> None:

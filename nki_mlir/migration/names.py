@@ -17,6 +17,7 @@ from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_language
 from nki_mlir.language.functions import finfo
 from nki_mlir.migration.python_trees import python_tree, walked
+from nki_mlir.migration.tree_transformer import TreeTransformer
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
 
@@ -263,7 +264,7 @@ def nodes_of(tree: cst.CSTNode, kind: type[N]) -> list[N]:
     return NodesByClass(tree).of(kind)
 
 
-class Aliases(cst.CSTTransformer):
+class Aliases(TreeTransformer):
     """Replaces names of packages in new statements by the names under which the module imports them."""
 
     def __init__(self, alias_of: dict[str, str]) -> None:
@@ -278,7 +279,7 @@ class Aliases(cst.CSTTransformer):
         return updated_node
 
 
-class Substitution(cst.CSTTransformer):
+class Substitution(TreeTransformer):
     """Replaces variables."""
 
     def __init__(self, names: Mapping[str, cst.BaseExpression]) -> None:

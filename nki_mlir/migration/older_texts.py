@@ -13,8 +13,9 @@ from nki_mlir.language.signatures import older_releases, table
 from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, Lacking
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.releases import keyword_argument, transformed
+from nki_mlir.migration.releases import NodeLines, keyword_argument, transformed
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
 
 def older(text: str, old: str, report: MigrationReport, release: str) -> str:
@@ -42,8 +43,8 @@ class _Lines:
         self.report.left(self.old.get(self.new[line - 1].strip()) or (inner[-1] if inner else 0), text)
 
 
-class _Older(cst.CSTTransformer):
-    def __init__(self, names: Names, release: str, lines: dict[int, int], report: _Lines) -> None:
+class _Older(TreeTransformer):
+    def __init__(self, names: Names, release: str, lines: NodeLines, report: _Lines) -> None:
         super().__init__()
         self.names, self.release, self.lines, self.report = names, release, lines, report
 
@@ -54,7 +55,7 @@ class _Older(cst.CSTTransformer):
 
     def _left(self, node: cst.CSTNode, lacking: Lacking) -> None:
         having = table.spans(lacking.having)
-        self.report.left(self.lines.get(id(node), 1), f"{lacking.missing.rstrip(',')}" + (f" ({having} has)" if len(
+        self.report.left(self.lines.of(node), f"{lacking.missing.rstrip(',')}" + (f" ({having} has)" if len(
             lacking.having) == 1 else f" ({having} have)" if having else ""))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nki_mlir.migration.names import Names, children_of
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
 MODULE = cst.Module([])
 CREATORS = ("nl.ndarray", "nl.zeros")
@@ -123,7 +124,7 @@ def _bound(node: cst.CSTNode) -> set[str]:
     return names.union(*(_bound(child) for child in children_of(node)))
 
 
-class _Private(cst.CSTTransformer):
+class _Private(TreeTransformer):
     def __init__(self, tensors: Sequence[BlockTensor], note: Callable[[cst.CSTNode, cst.CSTNode], None]) -> None:
         super().__init__()
         self.tensors, self.note = tensors, note

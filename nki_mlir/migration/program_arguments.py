@@ -23,6 +23,7 @@ from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.tile_classes import calls_language
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
 READS = {"nl.program_id": "program", "nl.num_programs": "num_programs", "nl.program_ndim": "program_ndim"}
 EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
@@ -40,7 +41,7 @@ class ProgramArguments:
     """The functions of one text, by name, with what each of them and those that it calls read of the program."""
 
     def __init__(self, text: str, report: MigrationReport) -> None:
-        self.names, self.report = Names(text), report
+        self.text, self.names, self.report = text, Names(text), report
         self.module = cst.parse_module(text)
         self.host = python_tree(text)
         self.functions = {n.name.value: n for n in self.module.body if isinstance(n, cst.FunctionDef)}
@@ -103,7 +104,7 @@ class ProgramArguments:
         for name, parameters in changed.items():
             self.report.changed(self.trees[name].lineno, f"{name} gets {', '.join(parameters.values())} from its "
                                 "kernel, whose programs become loops")
-        return self.module.visit(_Rewriter(self, changed)).code
+        return self.module.visit(_Rewriter(self, changed)).code if changed else self.text
 
     def _parameter(self, function: str, read: Read) -> str:
         """Return the name of a parameter: the kernel's own name for what is read, if the function does not use it."""
@@ -130,7 +131,7 @@ class ProgramArguments:
         return f"{self.names.alias('nl')}.{name.partition('.')[2]}({'' if axis is None else axis})"
 
 
-class _Rewriter(cst.CSTTransformer):
+class _Rewriter(TreeTransformer):
     def __init__(self, program: ProgramArguments, changed: dict[str, dict[Read, str]]) -> None:
         super().__init__()
         self.program, self.changed = program, changed

@@ -2,6 +2,7 @@
 """Writes calls of older releases of the current generation in the form of a newer one."""
 
 import enum
+import functools
 from collections.abc import Callable
 
 import libcst as cst
@@ -14,6 +15,7 @@ from nki_mlir.migration.expressions import BUFFERS, MODULE
 from nki_mlir.migration.names import RENAMED, Names, children_of, unresolved
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.terms import factor
+from nki_mlir.migration.tree_transformer import TreeTransformer
 from nki_mlir.migration.unbound_calls import why_absent, why_unbound
 
 KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_zero": "is_moving_onezero",
@@ -55,11 +57,25 @@ def newest(text: str, report: MigrationReport, release: str = RELEASES[-1], is_c
                                                    is_current))
 
 
-def transformed(text: str, transformer: Callable[[dict[int, int]], cst.CSTTransformer]) -> str:
-    """Return a text as ``transformer`` changes it, which gets the line of each node by the node's ``id``."""
-    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
-    return wrapper.module.visit(transformer({
-        id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()})).code
+class NodeLines:
+    """The line of each node of a tree. The first call computes them: most texts of a person need no report."""
+
+    def __init__(self, module: cst.Module) -> None:
+        self.module = module
+
+    @functools.cached_property
+    def _by_id(self) -> dict[int, int]:
+        positions = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
+        return {id(node): position.start.line for node, position in positions.items()}
+
+    def of(self, node: cst.CSTNode) -> int:
+        return self._by_id.get(id(node), 1)
+
+
+def transformed(text: str, transformer: Callable[[NodeLines], TreeTransformer]) -> str:
+    """Return a text as ``transformer`` changes it, which gets the lines of the nodes."""
+    module = cst.parse_module(text)
+    return module.visit(transformer(NodeLines(module))).code
 
 
 def _older(name: str, values: list[cst.BaseExpression]) -> bool:
@@ -83,8 +99,8 @@ def _older(name: str, values: list[cst.BaseExpression]) -> bool:
     return False
 
 
-class _Newest(cst.CSTTransformer):
-    def __init__(self, names: Names, report: MigrationReport, lines: dict[int, int], release: int,
+class _Newest(TreeTransformer):
+    def __init__(self, names: Names, report: MigrationReport, lines: NodeLines, release: int,
                  regions: set[str], is_current: bool) -> None:
         super().__init__()
         self.names, self.report, self.lines, self.release, self.regions = names, report, lines, release, regions
@@ -96,11 +112,11 @@ class _Newest(cst.CSTTransformer):
         self.launched: set[str] = set()             # kernels of the text so far
 
     def _changed(self, node: cst.CSTNode, text: str) -> None:
-        self.report.changed(self.lines.get(id(node), 0), text)
+        self.report.changed(self.lines.of(node), text)
 
     def _left(self, node: cst.CSTNode, why: str) -> None:
         if why and self.is_current:
-            self.report.left(self.lines.get(id(node), 0), why)
+            self.report.left(self.lines.of(node), why)
 
     def _left_if_absent(self, node: cst.BaseExpression) -> None:
         meaning = self.names.meaning(node)
@@ -373,7 +389,7 @@ def _returned(node: cst.FunctionDef) -> set[str]:
     return names
 
 
-class _Shared(cst.CSTTransformer):
+class _Shared(TreeTransformer):
     """Moves the tensors of these names to memory that all cores of a launch see."""
 
     def __init__(self, names: Names, returned: set[str], nl: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, cast
 import libcst as cst
 
 from nki_mlir.migration.parameters import bound_names, tree_of_statements
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
 MODULE = cst.Module([])
 Statements = list[cst.BaseStatement]
@@ -65,7 +66,7 @@ def _text(statement: cst.BaseStatement) -> str:
                                 else statement).strip()
 
 
-class _Merger(cst.CSTTransformer):
+class _Merger(TreeTransformer):
     def __init__(self, conditions: set[str], shorter: Mapping[tuple[str, ...], str], reads: Counter[str]) -> None:
         super().__init__()
         self.conditions, self.shorter, self.reads = conditions, shorter, reads

@@ -3,11 +3,13 @@
 
 import libcst as cst
 
+from nki_mlir.migration.tree_transformer import TreeTransformer
+
 WITH_STATEMENTS = (cst.Module, cst.BaseSuite, cst.BaseStatement, cst.Else, cst.ExceptHandler, cst.ExceptStarHandler,
                    cst.Finally, cst.MatchCase)
 
 
-class StatementTransformer(cst.CSTTransformer):
+class StatementTransformer(TreeTransformer):
     """Visits only statements and blocks; libcst copies each node that a transformer visits."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
