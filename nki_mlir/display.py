@@ -82,7 +82,7 @@ def shown(count: int) -> list[int | None]:
 
 
 def number(value: object) -> str:
-    """Format floats to five digits, integers as they are."""
+    """Format floats to five digits, integers unchanged."""
     return str(value) if "int" in type(value).__name__ else f"{float(str(value)):.5g}"
 
 

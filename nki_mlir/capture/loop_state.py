@@ -102,7 +102,7 @@ class _Walk:
         return tokens
 
     def token(self, value: object) -> object:
-        """Return a simple value as it is, a tuple by its length, any other by identity; schedule a walk of its parts.
+        """Return a simple value unchanged, a tuple by its length, any other by identity; schedule a walk of its parts.
         A tensor has none: rebinding one is carried state."""
         if type(value) in SIMPLE:
             return type(value), repr(value)

@@ -146,7 +146,7 @@ class LogicWrapper(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Leave a class's attributes as they are, and rewrite its methods like any function."""
+        """Leave a class's attributes unchanged, and rewrite its methods like any function."""
         methods = [s for s in node.body if isinstance(s, ast.FunctionDef)]
         node.body = [self.visit(s) if s in methods else self.plainly(s) for s in node.body]
         return node

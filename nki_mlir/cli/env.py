@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki-env COMMAND``: run a command that finds stand-ins of the vendor's executables and modules.
 
-For that command and its child processes, ``neuron-profile`` and the like are on PATH, ``python`` is the interpreter
-that runs ``nki-env``, which has the packages that kernels need, and it can import the vendor's module names where the
-vendor's packages are absent. Afterwards all of it is removed.
+For that command and its child processes, ``neuron-profile`` and similar executables are on PATH, ``python`` is the
+interpreter that runs ``nki-env``, which has the packages that kernels need, and it can import the vendor's module names
+where the vendor's packages are absent. Afterwards all of it is removed.
 """
 
 import argparse

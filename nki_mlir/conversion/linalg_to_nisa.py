@@ -5,7 +5,7 @@ before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tens
          linalg.generic ins(%x) outs(%sum) { out + in }               "nisa.tensor_scalar"(%y, %r) {op0 = "multiply",
          linalg.generic ins(%sum) outs(%y) { in * 0.25 }                                            imm0 = 2.5e-01, ...}
 
-``nisa`` operations stay as they are, unless they have a mask, or have an operand in PSUM but run on the GpSimd engine,
+``nisa`` operations stay unchanged, unless they have a mask, or have an operand in PSUM but run on the GpSimd engine,
 which cannot read PSUM. Every operand is a buffer with an access pattern again. The pass selects instructions that the
 target's engines can run. It copies operands that an engine cannot access: by an engine between SBUF and PSUM, by a DMA
 between partitions. ``pieces`` is the largest number of transfers for a mask that does not select a box of elements.
@@ -122,7 +122,7 @@ class _Block:
                 and not self.emitter.machine.gpsimd_sees_psum and any(t.space == PSUM for _, t in op.operands()))
 
     def instruction(self, operation: Operation) -> None:
-        """Rewrite an instruction of the kernel that cannot stay as it is."""
+        """Rewrite an instruction of the kernel that cannot stay unchanged."""
         op = read_op(operation)
         assert isinstance(op, NisaOp)
         self.emitter.at(operation, op.symbols, op.ranges, op.extra)

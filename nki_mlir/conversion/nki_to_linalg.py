@@ -10,7 +10,7 @@ after:   %to = "nki.view"(%c, %i) {access = #nki.access<bf16, ()[s0] -> (0, s0 *
              %t = "scalar.convert"(%s) : (f32) -> bf16
              linalg.yield %t
          }
-``nisa.*`` stays, and so does ``nki.device_print``. Loops stay as they are.
+``nisa.*`` stays, and so does ``nki.device_print``. Loops stay unchanged.
 """
 
 

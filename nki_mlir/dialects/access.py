@@ -327,7 +327,7 @@ class Tile:
 
     @property
     def row(self) -> int:
-        """Elements of the pattern's dtype in one partition of the buffer (the whole buffer in HBM)."""
+        """Elements of the pattern's dtype in one partition of the buffer (the complete buffer in HBM)."""
         return self.layout.form.row
 
     @property

@@ -3,7 +3,7 @@
 
 Every tile operation has its tiles first, then its symbols (loop variables, program ids) as operands, and the
 attributes ``access`` (a pattern per tile), ``mask`` and the class's own. ``nki.limits`` is present only if bounds
-are checked at run time; other discardable attributes are kept as they are.
+are checked at run time; other discardable attributes are kept unchanged.
 """
 
 import sys

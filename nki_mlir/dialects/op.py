@@ -55,7 +55,7 @@ class LoweringBuilder(Protocol):
     """The forms of the waist, among which ``lower`` chooses."""
 
     def keep(self, op: "Op") -> None:
-        """Keep the operation as it is."""
+        """Keep the operation unchanged."""
 
     def elementwise(self, op: "Op") -> None:
         """Emit ``dst = op.body(sources)``, element for element."""
@@ -78,7 +78,7 @@ class LoweringBuilder(Protocol):
         each element is op.next(the element before it, sources)."""
 
     def rows(self, op: "Op") -> "RowBuilder | None":
-        """Return a builder of values of whole partitions, in float32; None if a mask divides them."""
+        """Return a builder of values of complete partitions, in float32; None if a mask divides them."""
 
 
 class RowBuilder(Protocol):
@@ -181,9 +181,9 @@ class Op:
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories that its result may be in
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent, and can be left out
     rows_apart: ClassVar[bool] = False          # the result of a row depends only on the row's sequence of elements
-    partition_group: ClassVar[int] = 1          # partitions that exchange data: masks leave whole groups
+    partition_group: ClassVar[int] = 1          # partitions that exchange data: masks leave complete groups
     chooses: ClassVar[bool] = False             # data or positions choose each element from one of its sources
-    keeps_bits: ClassVar[bool] = False          # sources are passed as they are, unless ``compute`` is a dtype
+    keeps_bits: ClassVar[bool] = False          # sources are passed unchanged, unless ``compute`` is a dtype
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     row_operands: ClassVar[tuple[str, ...]] = ()        # tiles of which it reads one value in each partition
     mnemonic: ClassVar[str] = ""                # in assembly
@@ -283,7 +283,7 @@ class Op:
         return any([source == name for source, _ in self.sources()]) and not self.overwrites(name)
 
     def unread_tiles(self) -> Sequence[str]:
-        """Return the tiles that it declares to read only because elements that it does not write stay as they are."""
+        """Return the tiles that it declares to read only because elements that it does not write stay unchanged."""
         return ()
 
     def unchanged_tiles(self) -> Sequence[str]:
@@ -311,7 +311,7 @@ class Op:
 
     @property
     def compute(self) -> DType | None:
-        """The dtype that sources are converted to before ``reference``; None: they are passed as they are."""
+        """The dtype that sources are converted to before ``reference``; None: they are passed unchanged."""
         return None if self.keeps_bits else FLOAT32
 
     def axes_apart(self, iteration: Iteration) -> frozenset[int]:
@@ -338,12 +338,12 @@ class Op:
     def reference(self, *sources: np.ndarray) -> Results:
         """Compute the operation in NumPy: take arrays of the tiles' shapes, and return the new value of ``dst``.
 
-        Several destinations: return a tuple. None leaves one as it is.
+        Several destinations: return a tuple. None leaves one unchanged.
         """
         raise InternalError(f"{self.full_name()} has no reference")
 
     def lower(self, b: LoweringBuilder) -> None:
-        """Emit the operation in linalg through ``b``; one that is not a loop nest stays as it is."""
+        """Emit the operation in linalg through ``b``; one that is not a loop nest stays unchanged."""
         if self.is_loop_nest:
             raise InternalError(f"{self.full_name()} has no lowering")
         b.keep(self)

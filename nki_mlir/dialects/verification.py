@@ -24,7 +24,7 @@ def verify(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None) -> 
 
 
 def verify_mask(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None) -> None:
-    """Check that the unmasked part of an operation writes no element twice, and has whole groups of partitions."""
+    """Check that the unmasked part of an operation writes no element twice, and has complete groups of partitions."""
     for field, tile in op.operands() if operands is None else operands:
         if field.writes and names_twice(op, field.name, tile):
             raise OverlappingWrite(tile=tile.describe(), op=op.name)

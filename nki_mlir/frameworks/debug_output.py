@@ -42,7 +42,7 @@ devices_taken: list[str] = []     # devices that scripts asked torch_xla for: th
 
 
 class ProgramRecorder(Protocol):
-    """An object that writes whole programs; while there is one, single calls are not written."""
+    """An object that writes complete programs; while there is one, single calls are not written."""
 
     def step(self) -> None: ...
 
@@ -51,8 +51,8 @@ recorders: list[ProgramRecorder] = []
 
 
 def write_call(record: KernelRecord) -> None:
-    """Write the program of a single call, unless a recorder writes whole programs. Frameworks that execute operation by
-    operation run this kernel."""
+    """Write the program of a single call, unless a recorder writes complete programs. Frameworks that execute operation
+    by operation run this kernel."""
     from nki_mlir.frameworks.hlo import module_of, text_of  # start-up: loads MLIR
     if wanted() and not recorders:
         write(record.name, module_of(record), text_of(record))

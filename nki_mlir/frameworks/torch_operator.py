@@ -255,7 +255,7 @@ def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> 
 
 
 def differentiated_by_function(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether ``torch.func.grad`` and its like record what is computed from some of the tensors."""
+    """Return whether ``torch.func.grad`` or a similar function records what is computed from some of the tensors."""
     interpreter = torch._C._functorch.peek_interpreter_stack()
     return (interpreter is not None and interpreter.key() == torch._C._functorch.TransformType.Grad
             and torch.is_grad_enabled() and any([t.requires_grad for t in tensors]))

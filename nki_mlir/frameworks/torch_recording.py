@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``NEURON_FRAMEWORK_DEBUG=1`` beside the stand-in for ``torch_xla``: the whole program around the calls of kernels.
+"""``NEURON_FRAMEWORK_DEBUG=1`` beside the stand-in for ``torch_xla``: the complete program around the calls of kernels.
 
 ``torch_xla`` collects operations and runs them as one program when a script reads a value or ends a step. The stand-in
 runs each operation at once. To write the same program, a recorder notes the operations and exports them at that point.

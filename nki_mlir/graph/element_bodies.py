@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Emits the body of an operation, which computes elements, on whole tensors.
+"""Emits the body of an operation, which computes elements, on complete tensors.
 
 before:  { compare GT, %a, %b }                          (tensor<f32>)
 after:   %r = stablehlo.compare GT, %x, %y               (tensor<8x4xf32>)

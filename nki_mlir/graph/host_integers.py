@@ -17,7 +17,7 @@ class DoesNotFit(NkiMlirError, ValueError):
 
 def narrowed(arrays: Sequence[np.ndarray], dtypes: Sequence[np.dtype]) -> list[np.ndarray]:
     """Return the arrays in the dtypes of a program's inputs: 64-bit integers as 32-bit ones where the program has
-    these. Other arrays are returned as they are. Raise ``DoesNotFit`` for a number that streams do not take."""
+    these. Other arrays are returned unchanged. Raise ``DoesNotFit`` for a number that streams do not take."""
     return [array if array.dtype == dtype or array.dtype.itemsize != 8 else narrow_array(array, dtype, index)
             for index, (array, dtype) in enumerate(zip(arrays, dtypes, strict=True))]
 

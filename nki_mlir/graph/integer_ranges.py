@@ -45,7 +45,7 @@ def is_wide(value: Value) -> bool:
 
 
 def limits_of(kind: ir.IntegerType, bits: int = 0) -> Span:
-    """Return the (least, greatest) number of an integer type, or of its like with other ``bits``."""
+    """Return the (least, greatest) number of an integer type, or of one of the same kind with other ``bits``."""
     bits = bits or kind.width
     if bits == 1:
         return 0, 1
@@ -237,7 +237,7 @@ class IntegerRanges:
         return self.ranges.get(value, limits_of(kind) if kind is not None else None)
 
     def fits(self, value: Value, bits: int = REGISTER) -> bool:
-        """Return whether all integers of a value fit the like of their type with ``bits``."""
+        """Return whether all integers of a value fit a type of the same kind with ``bits``."""
         kind, span = integer_type(value), self.range(value)
         if kind is None or span is None:
             return False

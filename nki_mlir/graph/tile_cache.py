@@ -65,7 +65,7 @@ class Elements:
         return None if remaining or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
 
     def inside(self, other: "Elements", tile: Tile, row: int = 0) -> Tile | None:
-        """Return these elements in a tile that has those of ``other``, also every second one and the like; None if it
+        """Return these elements in a tile that has those of ``other``, also every second one, for example; None if it
         lacks some. The rows must be those of ``other`` from ``row`` on."""
         rows, other_rows = self.access.dims[0], other.access.dims[0]
         remaining = self.access.free.const - other.access.free.const - row * other_rows[0]

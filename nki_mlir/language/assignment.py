@@ -100,7 +100,7 @@ def perform_on(target: View, producer: LastResult) -> bool:
 
 
 def combine(op: str, target: Tensor, value: object) -> Tensor:
-    """Emit ``t -= value`` and its like: the result has t's dtype."""
+    """Emit ``t -= value`` and similar updates: the result has t's dtype."""
     with accumulating():
         ops.binary(op, target, value, destination=target)
     return target

@@ -306,7 +306,7 @@ class ClosureState:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def _content(self, value: Any) -> Any:
-        """Return an immutable value as it is, any other by its index in ``objects``."""
+        """Return an immutable value unchanged, any other by its index in ``objects``."""
         kind: Any = type(value)
         if kind in PLAIN:
             return kind, value

@@ -355,7 +355,8 @@ def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
 
 @dataclass(frozen=True)
 class Allocation:
-    """An allocator of ``ncc.sbuf.alloc`` and its like: ``address(idx=, pdim_size=, fdim_size=)`` returns an address."""
+    """An allocator of ``ncc.sbuf.alloc`` and similar functions: ``address(idx=, pdim_size=, fdim_size=)`` returns an
+    address."""
 
     space: str
     address: Callable[..., tuple[int, ...]]

@@ -62,7 +62,7 @@ def check_destination(op: str, dst: View, dtype: object) -> None:
 
 
 def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
-    """Return a [P, 1] operand broadcast to every element of its partition, others as they are."""
+    """Return a [P, 1] operand broadcast to every element of its partition, others unchanged."""
     if tile is None or tile.shape == shape or prod(tile.shape) not in (1, shape[0]):
         return tile
     flat = tile.reshape((tile.shape[0], *(1 for _ in shape[1:]))) if tile.ndim != len(shape) else tile

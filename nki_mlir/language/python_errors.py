@@ -41,7 +41,7 @@ def fix_of(error: BaseException) -> str:
 
 
 def with_fix(error: Exception) -> Exception:
-    """Add the fix of an error of Python as a note, and return the error. An error of the toolchain stays as it is."""
+    """Add the fix of an error of Python as a note, and return the error. An error of the toolchain stays unchanged."""
     fix = fix_of(error)
     if fix and hasattr(error, "add_note") and not is_defect(error) and f"fix: {fix}" not in getattr(error, "__notes__",
                                                                                                  ()):

@@ -2,7 +2,7 @@
 """Records the files that a kernel's Python reads during capture, so that later calls notice changes of their contents.
 
 ``open`` is replaced during a capture, for the thread that captures. An audit hook would see more, but cannot be
-removed, and makes ``id`` and frames slower in the whole process.
+removed, and makes ``id`` and frames slower in the process.
 """
 
 import builtins

@@ -60,7 +60,7 @@ def common_dtype(first, second):
 ''', ROWS: '''
 
 def as_rows(view):
-    """Return a view of one dimension as a column, any other view as it is."""
+    """Return a view of one dimension as a column, any other view unchanged."""
     return view.reshape((view.shape[0], 1)) if len(view.shape) == 1 else view
 '''}
 

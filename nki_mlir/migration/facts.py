@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Facts that the rewriter infers about a value in a kernel's text: its memory, and its shape and dtype as expressions.
 
-Shapes are tuples of texts; a text that is unknown makes the whole shape unknown (None). A tensor that has block
+Shapes are tuples of texts; a text that is unknown makes the shape unknown (None). A tensor that has block
 dimensions in the beta generation is one tensor with the partition in front here: ``blocks`` says how many of its
 dimensions after the partition were before it.
 """

@@ -234,7 +234,7 @@ class Indices(Expressions):
 
     def leave_BooleanOperation(self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
                                ) -> cst.BaseExpression:
-        """Leave the operation as it is: ``scale or 1.0`` is a number."""
+        """Leave the operation unchanged: ``scale or 1.0`` is a number."""
         self.inline -= 1
         facts = self.fact(updated_node.left), self.fact(updated_node.right)
         if all(isinstance(fact, NumberFact | NoneFact) for fact in facts):

@@ -221,7 +221,7 @@ class _Definitions(TreeTransformer):
 
 
 def definition(node: cst.SimpleStatementLine) -> cst.SimpleStatementLine | cst.FunctionDef:
-    """Return ``def double(a)`` for ``double = lambda a: a + a``, and other statements as they are."""
+    """Return ``def double(a)`` for ``double = lambda a: a + a``, and other statements unchanged."""
     match node.body:
         case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name() as name)],
                          value=cst.Lambda(params=parameters, body=value))]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rewrites updates of tiles (``+=`` and its like) as instructions whose destination is also an operand.
+"""Rewrites updates of tiles (such as ``+=``) as instructions whose destination is also an operand.
 
     acc[...] += nl.matmul(x, y, transpose_x=True)       nisa.nc_matmul(dst=acc, stationary=x, moving=y)
     tile += column                                      nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, ...)
@@ -93,7 +93,7 @@ class TileUpdates(FunctionCalls):
         return texts
 
     def _without_tiles(self, node: cst.AugAssign, value: cst.BaseExpression, fact: Fact, value_fact: Fact) -> list[str]:
-        """Return the update of a number or list, which stays as it is."""
+        """Return the update of a number or list, which stays unchanged."""
         if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
             self.left("an update of an index vector")
         if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):

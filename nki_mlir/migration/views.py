@@ -20,7 +20,7 @@ class NotAView(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """A slice of one dimension; ``size`` is empty where it is unknown, the text empty for the whole dimension."""
+    """A slice of one dimension; ``size`` is empty where it is unknown, the text empty for the complete dimension."""
 
     text: str
     size: str = ""

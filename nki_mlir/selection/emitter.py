@@ -199,7 +199,7 @@ class Emitter:
             loop = None if tile.access.symbols_used() else outermost_loop(tile.handle, self.insertion_point.block)
             if loop is None:
                 self.moved[key] = self.within_reach(tile)
-            else:                               # once for the whole loop, which leaves the buffer as it is
+            else:                               # once for the loop, which leaves the buffer unchanged
                 if (loop, key) not in self.hoisted:
                     inside, self.insertion_point = self.insertion_point, ir.InsertionPoint(loop)
                     self.hoisted[loop, key] = self.within_reach(tile)
@@ -272,7 +272,7 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
     return tile.patterned(dims=(tile.access.dims[0], *dims))
 
 
-# -- loops that leave a buffer as it is --------------------------------------------------------------------------------
+# -- loops that leave a buffer unchanged -------------------------------------------------------------------------------
 # Copies of a buffer for the bodies of loops that do not change it can be made once, before these loops.
 
 def outermost_loop(buffer: Value, block: Block) -> Operation | None:

@@ -56,7 +56,7 @@ def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0, inner: b
     if not any(run.reused_bytes > memory or rows for run in runs_of(kernel, room)):
         return
     fuse_function(kernel, in_hbm)
-    for _ in range(1 + inner):      # heads of attention, then rows of the heads that are too large as a whole
+    for _ in range(1 + inner):      # heads of attention, then rows of the heads that are too large
         for run in list(runs_of(kernel, room)):
             if rows or run.reused_bytes > memory:
                 unit = machine.partitions if run.rows >= machine.partitions else 1          # else rows are matrices

@@ -45,7 +45,7 @@ class VerifiedInstruction(NamedTuple):
 
 def verified(module: Module) -> list[VerifiedInstruction]:
     """Check each instruction of a module. Return the instructions in order, so that nothing reads them again while the
-    module stays as it is."""
+    module stays unchanged."""
     instructions: list[VerifiedInstruction] = []
     with module.context, ir.Location.unknown():
         for kernel in kernel_functions(module):

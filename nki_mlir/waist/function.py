@@ -149,7 +149,7 @@ class ConstantBuffer(FunctionNode):
 
 @dataclass(eq=False, slots=True)
 class BufferReinterpretation(FunctionNode):
-    """A complete buffer with elements of another dtype, or as the whole buffer that an instruction takes."""
+    """A complete buffer with elements of another dtype, or as the complete buffer that an instruction takes."""
 
     result: Value
     source: Value

@@ -259,7 +259,7 @@ def dropout(dst, data, prob, name=None) -> Any:
         name: a string; the instruction's name in profiles
 
     Result:
-        data with elements set to 0 at random; the others stay as they are.
+        data with elements set to 0 at random; the others stay unchanged.
 
     Errors:
         A probability outside of 0 to 1, and a dst whose dtype is not data's, are errors.
@@ -701,7 +701,7 @@ def reciprocal(dst, data, name=None) -> Any:
 class reduce_cmd(Enum):
     """The effect of an instruction on the accumulation registers.
 
-    ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
+    ``idle`` leaves them unchanged, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
     ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result."""
 
     idle = 0

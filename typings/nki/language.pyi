@@ -28,7 +28,7 @@ class NkiTensor:
     """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
     Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
-    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a complete partition.
 
     ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel."""
 
@@ -240,7 +240,7 @@ class NkiTensor:
             dtype: the view's dtype
 
         Result:
-            An access pattern on the whole storage, whatever the view's shape is.
+            An access pattern on the complete storage, whatever the view's shape is.
 
         Errors:
             A pattern beyond the storage is an error where it is used; two run-time offsets in one call are an error.
@@ -1921,7 +1921,7 @@ class tensor:
     """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
     Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
-    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a complete partition.
 
     ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel."""
 
@@ -2133,7 +2133,7 @@ class tensor:
             dtype: the view's dtype
 
         Result:
-            An access pattern on the whole storage, whatever the view's shape is.
+            An access pattern on the complete storage, whatever the view's shape is.
 
         Errors:
             A pattern beyond the storage is an error where it is used; two run-time offsets in one call are an error.

@@ -30,7 +30,7 @@ gpsimd_engine, vector_engine, dma_engine = engine.gpsimd, engine.vector, engine.
 class reduce_cmd(enum.Enum, metaclass=NamesMembers):
     """The effect of an instruction on the accumulation registers.
 
-    ``idle`` leaves them as they are, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
+    ``idle`` leaves them unchanged, ``reset`` empties them, and ``reduce`` folds the instruction's result into them.
     ``reset_reduce`` empties them first, ``load_reduce`` loads a value first; both then fold the result.
     """
 

@@ -52,7 +52,7 @@ def unary_operand(op: str, name: str, operand: object, label: str) -> object:
 
 
 def check_operand(op: str, name: str, operand: object, label: str) -> None:
-    """Report a floating-point operand tile that is not float32. Integer tiles are accepted as they are."""
+    """Report a floating-point operand tile that is not float32. Integer tiles are accepted unchanged."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
     if kind.is_float and kind.itemsize != 4:
         device(False, f"{op} {label} must be float32 for {name}, it is {kind}",

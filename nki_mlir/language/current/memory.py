@@ -114,7 +114,7 @@ class TileSize(functions.TileSize):
 
     @property
     def sbuf_size_bytes(self) -> int:
-        """Bytes of the whole SBUF."""
+        """Bytes of SBUF."""
         return machine().partitions * machine().sbuf_physical_bytes_per_partition
 
     @property

@@ -43,7 +43,7 @@ class NkiTensor(OlderMethods):
     """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
     Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
-    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a complete partition.
 
     ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel.
     """

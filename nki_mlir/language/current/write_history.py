@@ -79,7 +79,7 @@ def elements_of(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
 def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, free: int, dims: tuple[Dim, ...]
               ) -> np.ndarray:
     """Return the flags of the elements that a key of ``elements_of`` names. A view of another item size gets the flags
-    of entire partitions (in HBM of the entire buffer)."""
+    of complete partitions (in HBM of the complete buffer)."""
     if itemsize != buffer.dtype.itemsize:
         return flags[partition:partition + dims[0].count] if buffer.on_chip else flags
     strides = [d.partition * flags.shape[1] + d.free for d in dims]

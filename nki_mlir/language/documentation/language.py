@@ -293,7 +293,7 @@ VIEWS = {
         "scalar_offset": "a register or a [1, 1] tile, added at run time, in steps of indirect_dim",
         "vector_offset": "[N, 1] of integers: a row of a tensor in HBM for each",
         "indirect_dim": "the dimension that scalar_offset counts"},
-        "An access pattern on the whole storage, whatever the view's shape is.",
+        "An access pattern on the complete storage, whatever the view's shape is.",
         "A pattern beyond the storage is an error where it is used; two run-time offsets in one call are an error."),
     "indirect": Page((), {
         "index": "[P, K] of integers in SBUF: 16 partitions share a list of offsets, offset i at [i % 16, i // 16]",

@@ -172,7 +172,7 @@ GROUP = Group("elementwise", "Elementwise instructions", {
         page=Page(("dropout",), {
             "dst": "[P, F], of data's dtype",
             "prob": "the probability of 0, from 0 to 1; a tile is [P, 1] of float32"},
-            "data with elements set to 0 at random; the others stay as they are.",
+            "data with elements set to 0 at random; the others stay unchanged.",
             "A probability outside of 0 to 1, and a dst whose dtype is not data's, are errors."),
         example="""
         x, y: float32[128, 64]

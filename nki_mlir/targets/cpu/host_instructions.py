@@ -244,7 +244,7 @@ class HostInstructions(ScalarEmitter):
                    op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 
     def spread(self, value: Value, lanes: int) -> Value:
-        """Broadcast a scalar to all lanes; vectors stay as they are."""
+        """Broadcast a scalar to all lanes; vectors stay unchanged."""
         if lanes == 1 or isinstance(value.type, ir.VectorType):
             return value
         return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result

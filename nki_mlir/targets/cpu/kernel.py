@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A captured kernel as native code: one C function that runs its whole grid."""
+"""A captured kernel as native code: one C function that runs all programs of its grid."""
 
 import ctypes
 from collections import deque

@@ -30,7 +30,7 @@ WORTH_FUSING = 1 << 12  # elements that an operation computes: with fewer, shari
 def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[KernelImage, HostOperations]:
     """Compile a kernel of several modules to an image, and return the operations in it that the host runs.
 
-    The modules, of any level above the instruction stream, stay as they are. ``may_alias``: inputs may overlap.
+    The modules, of any level above the instruction stream, stay unchanged. ``may_alias``: inputs may overlap.
     """
     common = CommonParts()
     copies = [at_waist(module, may_alias=may_alias) for module in modules]      # functions keep no module alive

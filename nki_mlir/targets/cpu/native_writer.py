@@ -58,7 +58,8 @@ def write_function(function: cpu.NativeFunction, op: Operation) -> None:
 
 
 class FunctionWriter(Writer):
-    """Writes one function. ``values`` are numbers by slots, ``bases`` whole buffers by the symbols of their addresses.
+    """Writes one function. ``values`` are numbers by slots, ``bases`` complete buffers by the symbols of their
+    addresses.
 
     ``index_values`` has the values of the blocks around, which need not be computed again.
     """

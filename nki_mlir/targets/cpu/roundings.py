@@ -81,7 +81,7 @@ def has_short_nans(nest: Nest, value: int, shortened: Collection[int] = ()) -> b
     are ``shortened``, and in the results of arithmetic and exp, which pass on an operand's NaN or create the one of
     the host.
 
-    A rounding inside of a body leaves NaN as it is: it is short if the NaN before it is. """
+    A rounding inside of a body leaves NaN unchanged: it is short if the NaN before it is. """
     step = nest.step(value)
     if step is None:
         return value in shortened

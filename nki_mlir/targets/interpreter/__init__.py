@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Executes tile operations and whole modules with NumPy."""
+"""Executes tile operations and modules with NumPy."""
 
 from collections.abc import Callable, Sequence
 from math import prod

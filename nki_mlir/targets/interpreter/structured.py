@@ -210,7 +210,7 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
-# The body of a nest, compiled to functions of whole arrays. Each output is either assigned or a fold: ``alu(output,
+# The body of a nest, compiled to functions of complete arrays. Each output is either assigned or a fold: ``alu(output,
 # value)``, if nothing else reads the output. The value of a fold over reduced axes is computed for all elements at once
 # and then reduced by the operation's NumPy reduction.
 

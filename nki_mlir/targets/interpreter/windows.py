@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Windows: the elements of memrefs that the iterations of an operation read or write.
 
-A view of a buffer (a memref with a strided layout) is (array, offset in elements) at run time. The array is the whole
-buffer; sizes and strides are static and come from the type. No NumPy view is created before the elements are
+A view of a buffer (a memref with a strided layout) is (array, offset in elements) at run time. The array is the
+complete buffer; sizes and strides are static and come from the type. No NumPy view is created before the elements are
 accessed, because it could contain elements outside of its buffer that a mask excludes.
 """
 
@@ -50,7 +50,7 @@ class IterationWindow:
         return np.ndarray(shape, self.dtype, array, offset * size, [step * size for step in steps])
 
     def elements(self, memref: object, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the whole buffer in one dimension, and the indices in it of positions ``[rank, n]``."""
+        """Return the complete buffer in one dimension, and the indices in it of positions ``[rank, n]``."""
         array, offset = buffer_of(memref)
         indices = offset + self.start + np.dot(self.steps, positions)
         if indices.size:

@@ -33,7 +33,7 @@ class DeepenProducts(FunctionPass, name="deepen-products"):
                     function.ranges[loop.slot] = loop.span[0], loop.span[-1]
 
     def deepened(self, product: Compute, slot: int, span: range) -> tuple[Compute, int] | None:
-        """Return the product of several iterations, and their number; None if the loop stays as it is."""
+        """Return the product of several iterations, and their number; None if the loop stays unchanged."""
         nest, function = product.nest, product.function
         contraction = contraction_of(nest)
         if contraction is None or product.symbols or not (isinstance(function, Nest) or (

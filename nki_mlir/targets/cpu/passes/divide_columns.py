@@ -75,7 +75,7 @@ class DivideColumns(FunctionPass, name="divide-columns"):
         change_layouts(function, self.panels_of)
 
     def panels_of(self, buffer: ScratchBuffer, calls: Sequence[RoutineCall]) -> ColumnPanels | None:
-        """Return the panels of a tile that products read as the factor with their columns; None if it stays as it is.
+        """Return the panels of a tile that products read as the factor with their columns; None if it stays unchanged.
         """
         if buffer.size < self.least:
             return None

@@ -65,7 +65,7 @@ class PadRows(FunctionPass, name="pad-rows"):
         change_layouts(function, self.layout_of)
 
     def layout_of(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall]) -> PaddedRows | None:
-        """Return the padded rows of a tile that products read or write in columns; None if its rows stay as they are.
+        """Return the padded rows of a tile that products read or write in columns; None if its rows stay unchanged.
         """
         products = [call for call in calls if isinstance(call, cpu.Compute) and contraction_of(call.nest) is not None]
         steps = [step * operand.dtype.itemsize for call in products

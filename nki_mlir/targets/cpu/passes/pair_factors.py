@@ -36,7 +36,7 @@ class PairFactors(FunctionPass, name="pair-factors"):
             function.replace_computations(partial(self.in_pairs, function))
 
     def in_pairs(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
-        """Emit the words of a product's factors and return the product on them; return other calls as they are."""
+        """Emit the words of a product's factors and return the product on them; return other calls unchanged."""
         nest = call.nest
         if contraction_of(nest) is None or not isinstance(call.function, Nest) or not self.are_worth_it(nest):
             return call

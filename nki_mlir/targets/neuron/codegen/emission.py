@@ -275,7 +275,7 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
                   points: Sequence[tuple[int, ...]] | None = None) -> Program:
     """Return the program of a kernel that was captured once for each combination of some program ids.
 
-    It runs the programs of all ``points`` (by default the whole grid) in row-major order.
+    It runs the programs of all ``points`` (by default the complete grid) in row-major order.
     """
     lowered, *other_modules = dict.fromkeys(variants.values())
     first_code = lowered.code()
@@ -291,9 +291,9 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
                cores: Sequence[int] = ()) -> list[Program]:
-    """Return a program for each core: usually one, which runs the whole grid; one for each core that the launch names;
-    one for each point if programs meet and ``loop-over-programs`` cannot let one core run them. ``cores`` has the core
-    of each program of the grid."""
+    """Return a program for each core: usually one, which runs the complete grid; one for each core that the launch
+    names; one for each point if programs meet and ``loop-over-programs`` cannot let one core run them. ``cores`` has
+    the core of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
     if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
         named = sorted(set(cores))

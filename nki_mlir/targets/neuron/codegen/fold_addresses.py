@@ -202,7 +202,7 @@ def _with_address(op: Op, address: CopyAddress) -> Op | None:
 
 def _by_index(op: Op, machine: Machine) -> Op:
     """Return a copy on chip at one index as the instruction that adds to an index, which more engines have; another
-    copy as it is."""
+    copy unchanged."""
     address = _address_of(op)
     if address is None or not address.table.on_chip:
         return op

@@ -281,7 +281,7 @@ def distance(load: DmaCopyOp, store: StoredTile) -> int | None:
 
 
 def columns_of_rows(tile: Tile, outside: Access) -> int:
-    """Return the elements of a partition of a whole tile that a transfer moves from or to contiguous elements of a
+    """Return the elements of a partition of a complete tile that a transfer moves from or to contiguous elements of a
     tensor's rows, in their order; 0 for any other transfer."""
     access = tile.access
     run = nest_of(access.dims[1:], 1)           # in elements
@@ -294,7 +294,7 @@ def columns_of_rows(tile: Tile, outside: Access) -> int:
 
 
 def part_of_row(load: DmaCopyOp, store: StoredTile, region: Region) -> int | None:
-    """Return how many columns of a load precede those of a store of whole rows that it contains; None for any other
+    """Return how many columns of a load precede those of a store of complete rows that it contains; None for any other
     store."""
     if not columns_of_rows(store.tile, store.access) or store.region.symbolic != region.symbolic or (
             store.tile.dtype is not load.dst.dtype):

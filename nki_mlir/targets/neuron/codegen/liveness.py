@@ -27,7 +27,7 @@ class Lifetime:
 
 
 class Liveness:
-    """``of`` has the lifetime of every buffer in these memories that is used; ``steps`` the steps by number."""
+    """``of`` has the live range of every buffer in these memories that is used; ``steps`` the steps by number."""
 
     def __init__(self, code: records.Code, spaces: Sequence[str] = (SBUF, PSUM)) -> None:
         self.spaces = spaces

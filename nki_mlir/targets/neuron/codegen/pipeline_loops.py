@@ -67,7 +67,7 @@ class LoopWindow(NamedTuple):
     before: Dependences
 
 
-Windows = dict[records.Loop, LoopWindow | None]     # by loop; None: it stays as it is
+Windows = dict[records.Loop, LoopWindow | None]     # by loop; None: it stays unchanged
 
 
 def pipeline_loops(code: records.Code, choice: EngineChoice, memory: int = MEMORY, windows: Windows | None = None

@@ -4,7 +4,7 @@
 before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = memref.alloc() : memref<128x512xf32, ...>
          matmul into %t[:, 2], copy from %t[:, 2] ...                  %t_1 = ...
 
-Each block then has its own lifetime and its own PSUM bank. A constant that is written over several blocks becomes one
+Each block then has a separate live range and PSUM bank. A constant that is written over several blocks becomes one
 instruction a block; any other instruction that touches two blocks, or an offset known at run time only, prevents the
 split. The pass splits a buffer along its leading free axes into the smallest possible blocks.
 

@@ -89,7 +89,7 @@ def parts_of(run: Sequence[InstructionStep], pieces: int, block: Block) -> list[
 
 
 def split(step: InstructionStep, pieces: int) -> list[InstructionStep]:
-    """Return the steps that compute the pieces of a step's tiles; the step alone if it stays whole."""
+    """Return the steps that compute the pieces of a step's tiles; only the step if it is not divided."""
     op = step.op
     if not has_columns(op):
         return [step]
@@ -99,7 +99,7 @@ def split(step: InstructionStep, pieces: int) -> list[InstructionStep]:
 
 
 def spans_of(shape: Sequence[int], pieces: int) -> list[tuple[int, int]]:
-    """Return the first column of each piece of a tile and their number; none if the tile stays whole."""
+    """Return the first column of each piece of a tile and their number; none if the tile is not divided."""
     count = shape[AXIS]
     if count < pieces or prod(shape[AXIS:]) < LEAST * pieces:
         return []
@@ -111,7 +111,7 @@ def spans_of(shape: Sequence[int], pieces: int) -> list[tuple[int, int]]:
 
 def split_extremum(step: InstructionStep, pieces: int, block: Block) -> list[InstructionStep]:
     """Return the steps that compute the extrema of each piece of a tile's rows, and those of all rows from these; the
-    step alone if it stays whole."""
+    step if it is not divided."""
     op = step.op
     assert isinstance(op, EXTREMA)
     src, count = op.src, op.dst.shape[-1]       # of values of a row

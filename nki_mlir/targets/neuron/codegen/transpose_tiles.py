@@ -5,10 +5,10 @@ before:  p[0] = transpose of x[0]; ... p[3] = transpose of x[3] (PSUM); t = copy
 after:   t = transpose of x, by the DMA engines
 
 The tensor engine transposes into PSUM, and the vector or the scalar engine copies the result to SBUF; the DMA engines
-need neither. The pass replaces a copy of a whole tile in PSUM that only transposes write, in its order and from tiles
-at equal distances in one buffer, if all tiles have one dtype of 2 or 4 bytes and nothing else reads the tile in PSUM.
-Each element keeps its bits. ``percent`` says how many of the copies to replace. Up to ``LAST`` of the others are those
-at the end, and the rest is distributed evenly, so that the engines share the work throughout.
+need neither. The pass replaces a copy of a complete tile in PSUM that only transposes write, in its order and from
+tiles at equal distances in one buffer, if all tiles have one dtype of 2 or 4 bytes and nothing else reads the tile in
+PSUM. Each element keeps its bits. ``percent`` says how many of the copies to replace. Up to ``LAST`` of the others are
+those at the end, and the rest is distributed evenly, so that the engines share the work throughout.
 """
 
 from collections.abc import Iterator, Sequence
@@ -148,7 +148,7 @@ def as_transpose(copy: TensorCopyOp, several: Sequence[NcTransposeOp]) -> DmaTra
 
 
 def reads_parts(bank: Tile, parts: Sequence[Tile], rows: int, columns: int) -> bool:
-    """Return whether a tile is a whole buffer in the order of its elements, and the parts lie in it one after the
+    """Return whether a tile is a complete buffer in the order of its elements, and the parts lie in it one after the
     other."""
     flat = len(parts) * rows
     if bank.access.symbols_used() or bank.access.free.const or bank.partitions != columns or (
