@@ -10,6 +10,7 @@
 #wide = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 2048]]>
 #left = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>
 #first = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>
+#second = #nki.access<f32, affine_map<() -> (0, 512)>, [[1, 128], [1, 512]]>
 
 // Three halves of PSUM are needed at once. The first is copied when its product is done, and read from SBUF. The others
 // fit then.
@@ -37,6 +38,30 @@ func.func @full() {
   "nisa.nc_matmul"(%c, %t, %t) {access = [#first, #left, #first], accumulate = false, engine = "tensor", mask = #all} : (!half, !tile, !tile) -> ()
   "nisa.tensor_copy"(%t, %c) {access = [#wide, #wide], engine = "unknown", mask = #all} : (!tile, !half) -> ()
   "nisa.tensor_reduce"(%r, %b) {access = [#row, #wide], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!row, !half) -> ()
+  "nisa.tensor_reduce"(%r, %a) {access = [#row, #wide], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!row, !half) -> ()
+  return
+}
+
+// A tile that fills half of PSUM is copied bank by bank, each when its products are done. It stays where it may fill PSUM.
+// CHECK-LABEL: func.func @banks(
+// CHECK:         "nisa.nc_matmul"(%[[A:.*]], %[[T:.*]], %[[T]])
+// CHECK-NEXT:    "nisa.nc_matmul"(%[[A]], %[[T]], %[[T]])
+// CHECK-NEXT:    "nisa.nc_matmul"(%[[A]], %[[T]], %[[T]])
+// CHECK-NEXT:    "nisa.tensor_reduce"(%{{.*}}, %[[A]])
+// FREE-LABEL: func.func @banks(
+// FREE:         "nisa.nc_matmul"(%[[FIRST:.*]], %[[T:.*]], %[[T]]) {access = [#[[BANK:.*]], #{{.*}}, #[[BANK]]], accumulate = false
+// FREE-NEXT:    "nisa.nc_matmul"(%[[FIRST]], %[[T]], %[[T]]) {access = [#[[BANK]], #{{.*}}, #[[BANK]]], accumulate = true
+// FREE-NEXT:    "nisa.tensor_copy"(%[[THERE:.*]], %[[FIRST]]) {access = [#[[BANK]], #[[BANK]]]
+// FREE-NEXT:    "nisa.nc_matmul"(%[[SECOND:.*]], %[[T]], %[[T]]) {access = [#[[BANK]], #{{.*}}, #[[BANK]]], accumulate = false
+// FREE-NEXT:    "nisa.tensor_copy"(%[[THERE]], %[[SECOND]]) {access = [#[[AFTER:.*]], #[[BANK]]]
+// FREE-NEXT:    "nisa.tensor_reduce"(%{{.*}}, %[[THERE]])
+func.func @banks() {
+  %t = memref.alloc() : !tile
+  %r = memref.alloc() : !row
+  %a = memref.alloc() : !half
+  "nisa.nc_matmul"(%a, %t, %t) {access = [#first, #left, #first], accumulate = false, engine = "tensor", mask = #all} : (!half, !tile, !tile) -> ()
+  "nisa.nc_matmul"(%a, %t, %t) {access = [#first, #left, #first], accumulate = true, engine = "tensor", mask = #all} : (!half, !tile, !tile) -> ()
+  "nisa.nc_matmul"(%a, %t, %t) {access = [#second, #left, #first], accumulate = false, engine = "tensor", mask = #all} : (!half, !tile, !tile) -> ()
   "nisa.tensor_reduce"(%r, %a) {access = [#row, #wide], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!row, !half) -> ()
   return
 }

@@ -88,6 +88,45 @@ def test_values__are_those_of_products_that_stay(options):
     np.testing.assert_array_equal(result, expected)
 
 
+def row_of_banks(banks, fills=False, reads_early=False):
+    """A tile of some banks, each with two products, which one instruction reads when all are done."""
+    b = Builder()
+    x, y = b.hbm("x", (128, BANK), "input"), b.hbm("y", (128, BANK * banks), "output")
+    t, left, ones = b.on_chip("t", (128, BANK)), b.on_chip("left", (128, 128)), b.on_chip("ones", (128, BANK * banks))
+    b.copy((t, 0, 128, 0, BANK), (x, 0, 128, 0, BANK))
+    b.copy((left, 0, 128, 0, 128), (x, 0, 128, 0, 128))
+    b.memset((ones, 0, 128, 0, BANK * banks), 1)
+    row, out = b.on_chip("row", (128, BANK * banks), PSUM), b.on_chip("out", (128, BANK * banks))
+    if fills:
+        b.memset((row, 0, 128, 0, BANK * banks), 1)
+    for j in range(banks):
+        for accumulate in (fills, True):
+            b.matmul((row, 0, 128, BANK * j, BANK), (left, 0, 128, 0, 128), (t, 0, 128, 0, BANK), accumulate=accumulate)
+        if reads_early and not j:
+            b.add((out, 0, 128, 0, BANK), (row, 0, 128, 0, BANK), (t, 0, 128, 0, BANK))
+    b.add((out, 0, 128, 0, BANK * banks), (row, 0, 128, 0, BANK * banks), (ones, 0, 128, 0, BANK * banks))
+    b.copy((y, 0, 128, 0, BANK * banks), (out, 0, 128, 0, BANK * banks))
+    return b.code, x, y
+
+
+@pytest.mark.parametrize("how, most, count", [({}, 2048, 8), ({"fills": True}, 16384, 8), ({"reads_early": True}, 16384, 1)],
+                         ids=["products", "fills", "reads-early"])
+def test_results_of_several_banks__move_bank_by_bank(how, most, count):
+    values = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
+    code, x, y = row_of_banks(8, **how)
+    expected, result, moved_result = (np.zeros(y.shape, np.float32) for _ in range(3))
+    run_in_order(code, {x: values, y: expected})
+    assert move_psum_results(code, 50)
+    copies = [node for node in code.body.nodes if isinstance(node.op, TensorCopyOp)]
+    assert (psum_peak(code), len(copies)) == (most, count)
+    run_in_order(code, {x: values, y: moved_result})
+    np.testing.assert_array_equal(moved_result, expected)
+    program = emit_code(row_of_banks(8, **how)[0], Emission())
+    assert check_streams([program]).violations == []
+    simulate(program, [values.copy()], [result], 1)
+    np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize("how", [{"accumulate": True}, {"fixed": True}], ids=str)
 def test_what_is_added_to_later_or_has_an_address__stays(how):
     count = 9 if "accumulate" in how else 8
