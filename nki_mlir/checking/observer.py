@@ -50,7 +50,7 @@ class OperationObserver:
             run()
             for _, tile in op.targets():
                 if tile.dtype.is_float:
-                    self.look(op, tile, before, at)
+                    self.report_nonfinite(op, tile, before, at)
             self.compare(op, before, at)
         self.check_order(op, views, at)
         self.stores.note(op, views, (at, described(op)))
@@ -114,7 +114,7 @@ class OperationObserver:
         self.findings += self.stores.findings(has_idle_loops, results)
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def look(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
+    def report_nonfinite(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
         """Report the first element that becomes NaN without a NaN operand, or infinite from finite operands."""
         result = numbers(values(tile))
         bad = ~np.isfinite(result) & ~np.isin(result, infinities(op))

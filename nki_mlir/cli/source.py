@@ -154,7 +154,7 @@ def read_module(text: str, name: str, report: Callable[[str, int, str], None] | 
     if "isa." in text:
         load_isa(context)
     if report is not None:
-        tell(context, report)
+        report_diagnostics(context, report)
     try:
         module = parse_module(text, context, name)
         check_safe(module)
@@ -163,7 +163,7 @@ def read_module(text: str, name: str, report: Callable[[str, int, str], None] | 
     return module
 
 
-def tell(context: "Context", report: Callable[[str, int, str], None]) -> None:
+def report_diagnostics(context: "Context", report: Callable[[str, int, str], None]) -> None:
     """Call ``report`` with the kind, line and text of each warning and remark of MLIR."""
     def handle(diagnostic: Any) -> bool:
         kind = str(diagnostic.severity).rpartition(".")[2].lower()

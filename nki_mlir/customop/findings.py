@@ -175,7 +175,7 @@ def findings(report: Report, library: Path, base: int, function: int | None, cor
     return errors
 
 
-def tell(findings: list[FoundError]) -> None:
+def raise_or_warn(findings: list[FoundError]) -> None:
     """Raise the first fault with all other findings. Without a fault, warn of each finding."""
     faults = [f for f in findings if isinstance(f, Fault)]
     if faults:

@@ -24,7 +24,7 @@ import numpy as np
 
 from nki_mlir.customop import abi, cost
 from nki_mlir.customop.abi import ABI, CODES, DTYPES, OPERATORS_MAX, PARAMETERS
-from nki_mlir.customop.findings import findings, tell
+from nki_mlir.customop.findings import findings, raise_or_warn
 from nki_mlir.customop.settings import CallSettings, current_engine
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.programs import NotLoaded
@@ -364,7 +364,7 @@ class Library:
             errors = findings(report.contents, self.path, self.dll.gpsimd_base(), function, cores)
         finally:
             self.dll.gpsimd_free(report)
-        tell(errors)
+        raise_or_warn(errors)
 
 
 def letters(parameters: str) -> str | None:

@@ -259,10 +259,10 @@ def transformable(call: Callable[..., object], name: str) -> Callable[..., Any]:
     """Give a function rules for ``jax.vmap``, which calls it once for each part, and ``jax.grad``, which is an error.
     """
     def batched(_: int, mapped: Sequence[bool], *operands: object) -> tuple[object, object]:
-        def one(slices: list[object]) -> object:
+        def call_part(slices: list[object]) -> object:
             remaining = iter(slices)
             return call(*(next(remaining) if is_mapped else o for o, is_mapped in zip(operands, mapped)))
-        results = jax.lax.map(one, [o for o, is_mapped in zip(operands, mapped) if is_mapped])
+        results = jax.lax.map(call_part, [o for o, is_mapped in zip(operands, mapped) if is_mapped])
         return results, tuple(True for _ in results)
 
     def differentiate(primals: object, tangents: Any) -> Any:

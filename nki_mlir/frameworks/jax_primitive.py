@@ -103,10 +103,10 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **sh
     stacked = [o if axis is None else jax.numpy.moveaxis(o, axis, 0) for o, axis in zip(operands, axes)]
 
     def one_after_the_other(*stacked: Any) -> list[jax.Array]:
-        def one(slices: list[object]) -> list[jax.Array]:
+        def call_part(slices: list[object]) -> list[jax.Array]:
             parts = iter(slices)
             return bind(callee, [next(parts) if is_mapped else o for o, is_mapped in zip(stacked, mapped)])
-        return jax.lax.map(one, [o for o, is_mapped in zip(stacked, mapped) if is_mapped])
+        return jax.lax.map(call_part, [o for o, is_mapped in zip(stacked, mapped) if is_mapped])
     divided = next((d for o, is_mapped in zip(stacked, mapped) if is_mapped and (d := explicit_division(o))), None)
     if divided is None:
         results = one_after_the_other(*stacked)

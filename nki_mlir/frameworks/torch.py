@@ -317,7 +317,7 @@ def compile_again_when_changed(func: Callable[..., object], state_at_capture: Cl
 
     def holds(_: object) -> bool:
         if not latest[0].holds():
-            state_now = state_at_capture.again()
+            state_now = state_at_capture.walked_again()
             if state_now.key != state_at_capture.key:
                 return False
             latest[0] = state_now

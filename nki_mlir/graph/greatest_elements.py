@@ -93,11 +93,11 @@ class GreatestElements:
     def function(self, name: str) -> str:
         """Return the function ``name`` of the elements."""
         floats, parts = self.tensor("f32"), self.parts()
-        self.let("iota", f"iota dim = {self.axis} : {floats}")
-        self.let("below", f"constant dense<{BELOW}.0> : {floats}")
-        self.let("beyond", f"constant dense<{self.shape[-1]}.0> : {floats}")
-        self.let("lowest", "constant dense<0xFF800000> : tensor<f32>")
-        self.let("farthest", "constant dense<0x7F800000> : tensor<f32>")
+        self.emit("iota", f"iota dim = {self.axis} : {floats}")
+        self.emit("below", f"constant dense<{BELOW}.0> : {floats}")
+        self.emit("beyond", f"constant dense<{self.shape[-1]}.0> : {floats}")
+        self.emit("lowest", "constant dense<0xFF800000> : tensor<f32>")
+        self.emit("farthest", "constant dense<0x7F800000> : tensor<f32>")
         searches: list[list[str]] = []
         for _ in range(self.count):
             results: list[str] = []
@@ -120,37 +120,37 @@ class GreatestElements:
         kind = self.tensor("i32")
         key = self.in_order("%x", kind)
         if self.least:
-            key = self.let("", f"not {key} : {kind}")
+            key = self.emit("", f"not {key} : {kind}")
         if self.bits < 32:
             return [self.convert(key, "i32", "f32")]
-        high = self.let("", f"shift_right_arithmetic {key}, {self.number(16, 'i32')} : {kind}")
-        low = self.let("", f"and {key}, {self.number(0xFFFF, 'i32')} : {kind}")
+        high = self.emit("", f"shift_right_arithmetic {key}, {self.number(16, 'i32')} : {kind}")
+        low = self.emit("", f"and {key}, {self.number(0xFFFF, 'i32')} : {kind}")
         return [self.convert(high, "i32", "f32"), self.convert(low, "i32", "f32")]
 
     def elements(self, columns: Sequence[str]) -> str:
         """Emit the elements with these parts."""
         key, kind, count = columns[0], self.tensor("i32", self.count), self.count
         if self.bits == 32:
-            high = self.let("", f"shift_left {key}, {self.number(16, 'i32', count)} : {kind}")
-            key = self.let("", f"or {high}, {columns[1]} : {kind}")
+            high = self.emit("", f"shift_left {key}, {self.number(16, 'i32', count)} : {kind}")
+            key = self.emit("", f"or {high}, {columns[1]} : {kind}")
         if self.least:
-            key = self.let("", f"not {key} : {kind}")
+            key = self.emit("", f"not {key} : {kind}")
         if self.element != "ui32":
             return self.convert(key, "i32", self.element, count)
-        bits = self.let("", f"xor {key}, {self.number(LEAST, 'i32', count)} : {kind}")
+        bits = self.emit("", f"xor {key}, {self.number(LEAST, 'i32', count)} : {kind}")
         return self.bitcast(bits, "i32", "ui32", count)
 
     def in_order(self, value: str, kind: str) -> str:
         """Emit integers as int32 in the same order."""
         if self.element != "ui32":
             return self.convert(value, self.element, "i32")
-        return self.let("", f"xor {self.bitcast(value, 'ui32', 'i32')}, {self.number(LEAST, 'i32')} : {kind}")
+        return self.emit("", f"xor {self.bitcast(value, 'ui32', 'i32')}, {self.number(LEAST, 'i32')} : {kind}")
 
     def integers(self, columns: Sequence[str]) -> str:
         """Emit float32 numbers of each search beside each other, as int32."""
         line, column = self.tensor("f32", 0), self.tensor("f32", 1)
-        reshaped = [self.let("", f"reshape {value} : ({line}) -> {column}") for value in columns]
-        joined = self.let("", f"concatenate {', '.join(reshaped)}, dim = {self.axis} : "
+        reshaped = [self.emit("", f"reshape {value} : ({line}) -> {column}") for value in columns]
+        joined = self.emit("", f"concatenate {', '.join(reshaped)}, dim = {self.axis} : "
                               f"({', '.join([column] * self.count)}) -> {self.tensor('f32', self.count)}")
         return self.convert(joined, "f32", "i32", self.count)
 
@@ -160,30 +160,30 @@ class GreatestElements:
         last = [self.shape[-1] if extent is None else extent] if extent != 0 else []
         return f"tensor<{'x'.join(map(str, [*self.shape[:-1], *last, element]))}>"
 
-    def let(self, name: str, operation: str) -> str:
+    def emit(self, name: str, operation: str) -> str:
         name = name or f"v{len(self.lines)}"
         self.lines.append(f"  %{name} = stablehlo.{operation}")
         return f"%{name}"
 
     def number(self, value: int, element: str, extent: int | None = None) -> str:
-        return self.let("", f"constant dense<{value}> : {self.tensor(element, extent)}")
+        return self.emit("", f"constant dense<{value}> : {self.tensor(element, extent)}")
 
     def convert(self, value: str, frm: str, to: str, extent: int | None = None) -> str:
-        return value if frm == to else self.let(
+        return value if frm == to else self.emit(
             "", f"convert {value} : ({self.tensor(frm, extent)}) -> {self.tensor(to, extent)}")
 
     def bitcast(self, value: str, frm: str, to: str, extent: int | None = None) -> str:
-        return self.let("", f"bitcast_convert {value} : ({self.tensor(frm, extent)}) -> {self.tensor(to, extent)}")
+        return self.emit("", f"bitcast_convert {value} : ({self.tensor(frm, extent)}) -> {self.tensor(to, extent)}")
 
     def selected(self, condition: str, a: str, b: str) -> str:
-        return self.let("", f"select {condition}, {a}, {b} : {self.tensor('i1')}, {self.tensor('f32')}")
+        return self.emit("", f"select {condition}, {a}, {b} : {self.tensor('i1')}, {self.tensor('f32')}")
 
     def reduced(self, value: str, start: str, fn: str) -> str:
-        return self.let("", f"reduce({value} init: {start}) applies stablehlo.{fn} across dimensions = [{self.axis}] : "
-                            f"({self.tensor('f32')}, tensor<f32>) -> {self.tensor('f32', 0)}")
+        return self.emit("", f"reduce({value} init: {start}) applies stablehlo.{fn} across dimensions = [{self.axis}] "
+                             f": ({self.tensor('f32')}, tensor<f32>) -> {self.tensor('f32', 0)}")
 
     def equal(self, value: str, line: str) -> str:
         """Emit where elements equal the number of their line."""
         floats, dims = self.tensor("f32"), ", ".join(map(str, range(self.axis)))
-        everywhere = self.let("", f"broadcast_in_dim {line}, dims = [{dims}] : ({self.tensor('f32', 0)}) -> {floats}")
-        return self.let("", f"compare EQ, {value}, {everywhere}, FLOAT : ({floats}, {floats}) -> {self.tensor('i1')}")
+        everywhere = self.emit("", f"broadcast_in_dim {line}, dims = [{dims}] : ({self.tensor('f32', 0)}) -> {floats}")
+        return self.emit("", f"compare EQ, {value}, {everywhere}, FLOAT : ({floats}, {floats}) -> {self.tensor('i1')}")

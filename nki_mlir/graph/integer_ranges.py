@@ -342,12 +342,12 @@ class IntegerRanges:
                 for (x, limit), way in ((tuple(compare.operands), holds),
                                         (tuple(compare.operands)[::-1], MIRRORED[holds])):
                     bounds = restricted(self.range(x), way, self.range(limit))
-                    span = self.again(op.operands[1 + number], x, bounds, DEPTH) if bounds is not None else None
+                    span = self.range_where(op.operands[1 + number], x, bounds, DEPTH) if bounds is not None else None
                     if span is not None:
                         ends[number] = max(span[0], ends[number][0]), min(span[1], ends[number][1])
         return joined(*ends)
 
-    def again(self, value: Value, compared: Value, span: Span, depth: int) -> Range | None:
+    def range_where(self, value: Value, compared: Value, span: Span, depth: int) -> Range | None:
         """Return the range of a value of the same shape where ``compared`` has another range."""
         if value == compared:
             return span
@@ -356,7 +356,7 @@ class IntegerRanges:
         kind = integer_type(value)
         if op is None or kind is None or depth == 0 or name not in (*BINARY, *UNARY, "convert", "and", "or", "xor"):
             return self.range(value)
-        again = self.result(op, name, lambda v: self.again(v, compared, span, depth - 1))
+        again = self.result(op, name, lambda v: self.range_where(v, compared, span, depth - 1))
         return again if within(again, limits_of(kind)) else self.range(value)
 
     # -- regions -------------------------------------------------------------------------------------------------------

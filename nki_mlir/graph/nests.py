@@ -133,7 +133,7 @@ class EngineExpression(ExpressionReader):
             case "math" if last_dtype.is_float:
                 return floating(name, operands)
             case "math" if name == "quotient":
-                return quotient_and_rest(last_dtype, operands)[0]
+                return quotient_and_remainder(last_dtype, operands)[0]
         raise refused(f"'{name}' on {last_dtype.mlir}")
 
     @staticmethod
@@ -224,14 +224,14 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
         ratio = alu("divide", converted(x, FLOAT32), converted(b, FLOAT32))
         return converted(Activation(FLOAT32, "trunc", ratio), INT32)
 
-    def rest(q: Node) -> Node:
+    def remainder_of(q: Node) -> Node:
         return alu("subtract", a, alu("multiply", q, b))
 
     def sign(x: Node) -> Node:
         return chosen(compared("less", x, zero), numbers(-1, INT32), numbers(1, INT32))
     estimate = quotient(a)
-    total = alu("add", estimate, quotient(rest(estimate)))
-    remainder = rest(total)
+    total = alu("add", estimate, quotient(remainder_of(estimate)))
+    remainder = remainder_of(total)
     wrong = converted(alu("logical_and", converted(compared("not_equal", remainder, zero), FLOAT32), converted(
         compared("less", alu("multiply", sign(remainder), sign(a)), zero), FLOAT32)), BOOL)
     step = alu("multiply", sign(a), sign(b))
@@ -239,7 +239,7 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
             alu("add", remainder, chosen(wrong, alu("multiply", step, b), zero)))
 
 
-def quotient_and_rest(dtype: DType, operands: list[Node]) -> tuple[Node, Node]:
+def quotient_and_remainder(dtype: DType, operands: list[Node]) -> tuple[Node, Node]:
     """Return the quotient, rounded towards 0, and the remainder of integers."""
     a, b = (converted(v, INT32) for v in operands)
     if dtype is UINT32:
@@ -280,7 +280,7 @@ def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
         return chosen(compared("greater" if name == "maximum" else "less", *(flipped(v, bits) for v in operands)),
                       *operands)
     if name == "fmod":
-        return quotient_and_rest(dtype, operands)[1]
+        return quotient_and_remainder(dtype, operands)[1]
     if name not in EXACT:
         raise refused(f"'{name}' on {dtype.mlir}")
     if not signed and name == "abs":

@@ -110,7 +110,7 @@ class ClosureState:
         self.key = (*self._walk((function, *self._arguments)), *self.files,
                     *[(id(reference()), state) for reference, state in self.tensors])
 
-    def again(self) -> "ClosureState":
+    def walked_again(self) -> "ClosureState":
         """Return the state that the same walk sees now."""
         return ClosureState(self._function, self._arguments)
 

@@ -462,9 +462,9 @@ class MakesTensors(Generic[T]):
 
     def __init__(self, function: Callable[..., T], kind: type[T]) -> None:
         self.kind = kind
-        self.hold(function)
+        self.copy_documentation(function)
 
-    def hold(self, function: Callable[..., T]) -> None:
+    def copy_documentation(self, function: Callable[..., T]) -> None:
         """Copy a function's name, signature and documentation, so that ``help()`` of the object shows them."""
         functools.update_wrapper(self, function)
         self.function = function

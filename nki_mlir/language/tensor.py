@@ -174,13 +174,13 @@ class Tensor(tensor_object.TensorObject, View):
 
     def slice(self, dim: int, start: object, end: object, step: int = 1) -> "Tensor":
         """Return ``t[..., start:end:step, ...]``."""
-        return self._one(dim, slice(start, end, step))
+        return self._indexed(dim, slice(start, end, step))
 
     def select(self, dim: int, index: object) -> "Tensor":
         """Return ``t[..., index, ...]``."""
-        return self._one(dim, index)
+        return self._indexed(dim, index)
 
-    def _one(self, dim: int, item: object) -> "Tensor":
+    def _indexed(self, dim: int, item: object) -> "Tensor":
         position = creation.integer(dim, "a dimension") % self.ndim
         part: Tensor = self[tuple(item if k == position else slice(None) for k in range(self.ndim))]
         return part

@@ -109,7 +109,7 @@ class _Older(TreeTransformer):
                 if position >= len(newest.positional):
                     return call
                 parameter = newest.positional[position]
-                same = {parameter, *table.same(name, parameter)}
+                same = {parameter, *table.other_names(name, parameter)}
                 by_name = by_name or position >= len(signature.positional) or signature.positional[position] not in same
             else:
                 parameter = argument.keyword.value

@@ -212,17 +212,17 @@ def target_through(fold: TileNest, after: TileNest) -> TileOperand | None:
     """
     source = after.inputs[0]
 
-    def way(operand: TileOperand, axis: int) -> tuple[bool, int]:
+    def movement(operand: TileOperand, axis: int) -> tuple[bool, int]:
         return axis == operand.lanes, operand.strides[axis]
-    ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
+    movements = {movement(source, a): a for a, n in enumerate(after.extents) if n > 1}
     axis_of: dict[int, int] = {}
     for axis, n in enumerate(fold.extents):
         if n > 1 and axis not in fold.reduced:
-            target_axis = ways.pop(way(fold.output, axis), None)
+            target_axis = movements.pop(movement(fold.output, axis), None)
             if target_axis is None or after.extents[target_axis] != n:
                 return None
             axis_of[axis] = target_axis
-    if ways or source.partition != fold.output.partition or source.free != fold.output.free:
+    if movements or source.partition != fold.output.partition or source.free != fold.output.free:
         return None
     target = after.output
     lanes = next((a for a, b in axis_of.items() if b == target.lanes), None)

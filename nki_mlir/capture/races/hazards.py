@@ -43,11 +43,11 @@ class Clash(NamedTuple):
 
     def texts(self, buffer: Buffer) -> dict[str, Location | list[int] | str]:
         """Return the values for the message templates of ``verdicts``."""
-        return {"tensor": buffer.name, "element": [*self.element], "done": done(self.one), "also": done(self.other),
-                "location": self.other.at}
+        return {"tensor": buffer.name, "element": [*self.element], "done": verb_of(self.one),
+                "also": verb_of(self.other), "location": self.other.at}
 
 
-def done(touch: Touch) -> str:
+def verb_of(touch: Touch) -> str:
     return ("added to" if touch.accumulates else "written") if touch.writes else "read"
 
 

@@ -139,7 +139,7 @@ def bind_module(names: dict[str, object], module: str) -> None:
         if name in released and inspect.isfunction(value):
             names[name] = bound(value, f"{module}.{name}", BETA)
         elif isinstance(value, MakesTensors):
-            value.hold(bound(value.function, f"{module}.{name}", BETA))
+            value.copy_documentation(bound(value.function, f"{module}.{name}", BETA))
 
 
 # -- calls in the current generation's forms ---------------------------------------------------------------------------

@@ -254,7 +254,7 @@ class Function:
     def target(self, parameter: str) -> str | None:
         """Return the parameter of the function to which a signature's parameter maps; "" if it has no effect, None if
         it maps to none."""
-        for name in (parameter, *table.same(self.name, parameter)):
+        for name in (parameter, *table.other_names(self.name, parameter)):
             if name in self.parameters:
                 return name
         return "" if table.is_ignored(self.name, parameter) else None
@@ -271,7 +271,7 @@ class Function:
             (k, by_name[positional[k]] if k < len(positional) else None) for k in range(count)]
         bound_names = set(positional[:count])
         for keyword in keywords:
-            match = next((n for n in (keyword, *table.same(self.name, keyword)) if n in by_name), None)
+            match = next((n for n in (keyword, *table.other_names(self.name, keyword)) if n in by_name), None)
             if match is not None and match not in bound_names:
                 bound_names.add(match)
                 pairs.append((keyword, by_name[match]))
@@ -375,7 +375,8 @@ class Function:
         every = [self.python_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
-            if keyword in self.parameters or table.is_ignored(self.name, keyword) or table.same(self.name, keyword):
+            if keyword in self.parameters or table.is_ignored(self.name, keyword) or (
+                    table.other_names(self.name, keyword)):
                 continue
             near = keyword if keyword in names else nearest(keyword, names)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"

@@ -79,7 +79,7 @@ def parameter_in(name: str, parameter: str, value: str, release: str) -> str | N
     if parameter in older.names:
         check_meaning(f"{name}.{parameter}", release)
         return parameter
-    renamed = next((n for n in table.same(name, parameter) if n in older.names), None)
+    renamed = next((n for n in table.other_names(name, parameter) if n in older.names), None)
     if renamed is not None:
         return renamed
     if value == _defaults(name).get(parameter):

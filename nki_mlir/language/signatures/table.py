@@ -276,7 +276,7 @@ IGNORED: dict[str, tuple[str, ...]] = {
 }
 
 
-def same(function: str, name: str) -> tuple[str, ...]:
+def other_names(function: str, name: str) -> tuple[str, ...]:
     """Return the other names of a function's parameter."""
     return tuple(n for group in SAME.get(function, ()) if name in group for n in group if n != name)
 

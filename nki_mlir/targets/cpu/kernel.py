@@ -169,12 +169,12 @@ class NativeKernel:
             self.for_overlapping.on_threads(inputs, shared)
             return
 
-        def one(number: int) -> None:
+        def run_program(number: int) -> None:
             status = machine().launch_one(self.where, data, number)
             if status:
                 raise self.error(status)
         from nki_mlir.targets.mesh import run_programs  # start-up: few kernels need it
-        run_programs(one, int(self.record[0]), parallel=True)
+        run_programs(run_program, int(self.record[0]), parallel=True)
 
     def error(self, status: int) -> BaseException:
         """Return the exception of a status."""

@@ -180,7 +180,7 @@ class LargestEight:
         length = -(-self.src.count // keys.lanes) * keys.lanes
         stored = code.stack_memory((length + keys.lanes) * keys.bits // 8)
 
-        def one(row: Value, _: list[Value]) -> None:
+        def row_body(row: Value, _: list[Value]) -> None:
             pointer = code.at(src, code.times(row, self.src.row_step), code.element(self.src.dtype))
             out = code.at(dst, code.times(row, self.dst.row_step), code.element(self.dst.dtype))
             best = self.best(keys, stored, length, self.bound(keys, pointer, stored))
@@ -188,7 +188,7 @@ class LargestEight:
                 number = keys.element(code.vector.ExtractOp(best, [], [k]).result, self.dst.dtype)
                 code.put(number, code.at(out, k * self.dst.dims[-1][0], code.element(self.dst.dtype)), 1,
                          self.dst.dtype, 1, None)
-        code.loop(range(self.count), [], one)
+        code.loop(range(self.count), [], row_body)
         return code.i64(0)
 
     def bound(self, keys: Keys, row: Value, stored: Value) -> Value:
@@ -270,11 +270,11 @@ class IndicesOfEight:
         tiles = [tile for tile in (self.data, self.values, self.indices, self.result) if tile is not None]
         pointers = [code.word(words, 1 + k, code.pointer) for k in range(len(tiles))]
 
-        def one(row: Value, _: list[Value]) -> None:
+        def row_body(row: Value, _: list[Value]) -> None:
             data, values, *written = [code.at(pointer, code.times(row, tile.row_step), code.element(tile.dtype))
                                       for pointer, tile in zip(pointers, tiles)]
             low, high, count = search.prepare(values, self.values)
-            keys.vectors(data, [low, count], lambda vector, index, state: search.look(vector, index, state, high))
+            keys.vectors(data, [low, count], lambda vector, index, state: search.note_keys(vector, index, state, high))
             if self.indices is not None:
                 out, element = written[0], code.element(self.indices.dtype)
                 for k in range(EIGHT):
@@ -282,7 +282,7 @@ class IndicesOfEight:
                     code.put(index, code.at(out, k * self.indices.dims[-1][0], element), 1, self.indices.dtype, 1, None)
             if self.result is not None:
                 self.replace(code, search, data, written[-1])
-        code.loop(range(self.count), [], one)
+        code.loop(range(self.count), [], row_body)
         return code.i64(0)
 
     def replace(self, code: FunctionEmitter, search: "EqualKeys", data: Value, result: Value) -> None:
@@ -364,7 +364,7 @@ class EqualKeys:
     def position(self, k: int) -> Value:
         return self.code.fetch(self.code.at(self.indices, k, self.code.i64_type), 1, INT64, 1, None)
 
-    def look(self, vector: Value, index: Value, state: list[Value], high: Value) -> list[Value]:
+    def note_keys(self, vector: Value, index: Value, state: list[Value], high: Value) -> list[Value]:
         """Note the indices of keys in a vector whose first element has an index; return the least key that counts and
         how many keys are open."""
         code, keys = self.code, self.keys
