@@ -19,6 +19,7 @@ from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names, nodes_of
 from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.releases import CREATION, REPLACED, keyword_argument
+from nki_mlir.migration.tile_classes import calls_language
 from nki_mlir.migration.unbound_calls import public_name, why_unbound
 
 Definition = cst.FunctionDef | cst.ClassDef
@@ -79,7 +80,7 @@ def _has_beta_form(node: Definition, names: Names) -> bool:
                if isinstance(assignment.targets[0].target, cst.Name) and isinstance(assignment.value, cst.Call)
                and names.meaning(assignment.value.func) in CREATION}
     targets = [n.target for kind in (cst.AssignTarget, cst.AugAssign) for n in nodes_of(node, kind)]
-    if any(_is_part(target, tensors) for target in targets):
+    if calls_language(node.body, names) and any(_is_part(target, tensors) for target in targets):
         return True
     statements = _statements(node)
     calls = [(meaning, call) for call in nodes_of(node, cst.Call) if (meaning := names.meaning(call.func))]

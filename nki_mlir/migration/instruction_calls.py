@@ -235,14 +235,31 @@ def through_tile(calls: Calls, result: OperationText, dst: str) -> list[str]:
     return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
 
 
+def converted(calls: Calls, transposition: OperationText, dtype: str, meaning: str) -> OperationText:
+    """Return a transposition whose result has another dtype: a copy converts it."""
+    fact = replace(transposition.fact, dtype=meaning if meaning.startswith("nl.") or calls.stable(meaning) else "")
+    result = replace(transposition, fact=fact, dtype=dtype)
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        calls.report.changed(calls.line, "the transpose goes through another tile, because it does not convert")
+        if target is fact or target.dtype == fact.dtype != "":
+            return through_tile(calls, transposition, dst)
+        name = calls.fresh(result.name)
+        return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
+    result.into = into
+    return result
+
+
 @recipe("nc_transpose")
 def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
     """Transpose on the Tensor engine into PSUM, or on the Vector engine if the call names it."""
     text, source = a.tensor("data")
     shape = source.shape[::-1] if source.shape is not None and len(source.shape) == 2 else None
     on_vector = "vector" in a.text("engine")
-    if a.dtype and a.dtype_meaning != source.dtype:
-        raise LeftForAPerson("nisa.nc_transpose to another dtype: copy its result")
+    dtype, meaning = a.dtype.replace("nl.", f"{calls.nl}.", 1), a.dtype_meaning
+    converts = bool(dtype) and meaning != source.dtype
+    if converts:
+        del a.nodes["dtype"]
     factor = terms.factor(text)
     shape_text = f"({factor}.shape[1], {factor}.shape[0])"
     transposition = instruction(a, "nc_transpose", shape, text, source.dtype, SBUF if on_vector else PSUM, "transposed",
@@ -255,7 +272,7 @@ def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
             return write(dst, target)
         return through_tile(calls, transposition, dst)
     transposition.into = into
-    return transposition
+    return converted(calls, transposition, dtype, meaning) if converts else transposition
 
 
 @recipe("tensor_partition_reduce")
@@ -354,15 +371,15 @@ def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
     write, fact = transposition.into, transposition.fact
     assert write is not None
     if converts:
-        fact = replace(fact, dtype=meaning if meaning.startswith("nl.") or calls.stable(meaning) else "")
+        return converted(calls, transposition, dtype, meaning)
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        if not converts if target is fact else target.dtype in (source.dtype, ""):
+        if target is fact or target.dtype in (source.dtype, ""):
             return write(dst, target)
         calls.report.changed(calls.line, "the transpose goes through another tile, because the DMA that transposes "
                                          "does not convert")
         return through_tile(calls, transposition, dst)
-    return replace(transposition, fact=fact, dtype=dtype if converts else transposition.dtype, into=into)
+    return replace(transposition, into=into)
 
 
 # -- what had a destination --------------------------------------------------------------------------------------------

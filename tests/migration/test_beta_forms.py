@@ -62,7 +62,7 @@ def kernel(x):
 
 
 @pytest.mark.parametrize("body", [
-    "y[0:4] = x", "y[...] += x", "y = nl.ndarray((4, 8), nl.float32); y[0] = x", "nl.store(x, y, mask=m)",
+    "y[0:4] = nl.exp(x)", "y[...] += nl.exp(x)", "y = nl.ndarray((4, 8), nl.float32); y[0] = x", "nl.store(x, y, mask=m)",
     "return nisa.tensor_copy(x)", "return nisa.memset((4, 4), 0, nl.float32)", "return nl.program_id(1)",
     "return nki.simulate_kernel(f, x)"])
 def test_beta_form(body):
@@ -70,7 +70,7 @@ def test_beta_form(body):
 
 
 @pytest.mark.parametrize("body", [
-    "y[0] = x", "nl.store(x, y, mask=None)", "nisa.tensor_copy(x, y)", "copy = nisa.tensor_copy(dst=x, src=y)",
+    "y[0:4] = x", "y[0] = nl.exp(x)", "nl.store(x, y, mask=None)", "nisa.tensor_copy(x, y)", "copy = nisa.tensor_copy(dst=x, src=y)",
     "y = nl.ndarray((4, nl.par_dim(8)), nl.float32)", "return nl.program_id(0)", "return nl.load(x[0:4])"])
 def test_no_beta_form(body):
     assert not functions_in_beta_form(f"{HEAD}def f(x, y):\n    {body}\n")

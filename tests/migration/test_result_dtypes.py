@@ -54,3 +54,19 @@ def test_bits_that_another_dtype_gets(dtype, tmp_path):
     kernel = KERNEL.replace("    nl.store(", f"    kept = nl.full((4, 8), 1, {dtype})\n    kept[...] = nl.bitwise_and(w, 7)\n"
                                              "    kept[:, 0:4] = nl.bitwise_or(u[:, 0:4], w[:, 0:4])\n    nl.store(")
     assert_same_values(kernel.format(operation="kept", columns=8), tmp_path, floats(4, 8))
+
+
+TRANSPOSED = """def kernel(x):
+    out = nl.ndarray((8, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((8, 4), dtype=nl.float32)
+    narrow = nisa.{transpose}(nl.load(x), dtype=nl.bfloat16)
+    total[...] = nisa.{transpose}(nl.load(x), dtype=nl.bfloat16)
+    nl.store(out, total + narrow)
+    return out
+"""
+
+
+@pytest.mark.parametrize("transpose", ["nc_transpose", "dma_transpose"])
+def test_transposes_to_another_dtype(transpose, tmp_path):
+    """A tile of a wider dtype gets the rounded values."""
+    assert_same_values(TRANSPOSED.format(transpose=transpose), tmp_path, floats(4, 8))

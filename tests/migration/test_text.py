@@ -406,7 +406,7 @@ WINDOWS = """def kernel(x):
 
 def test_windows_that_a_mask_restricts_are_of_a_padded_tile(tmp_path):
     text = migrated(WINDOWS)
-    assert "padded = nl.full((rows, h + 3 - 1, w + 2 - 1), -math.inf, dtype=x.dtype, buffer=nl.sbuf)" in text
+    assert "padded = nl.full((rows, h + 2, w + 1), -math.inf, dtype=x.dtype, buffer=nl.sbuf)" in text
     assert "nisa.tensor_copy(dst=padded[:, 0:h, 0:w], src=tile)" in text
     assert_same_values(WINDOWS, tmp_path, floats(16, 6, 7))
     (folder := tmp_path / "sums").mkdir()               # bytecode of a file of the same size would be used again
