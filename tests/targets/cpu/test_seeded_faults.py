@@ -86,6 +86,15 @@ def repeated_factors(x, y):
             nl.store(y[nl.ds(i * 64 + j * 32, 32), 0:32], nl.copy(nisa.nc_matmul(tile, factor)))
 
 
+def changed_factors(x, y):
+    """Products with a copy of a tile that each iteration of the loop changes."""
+    tile = nl.load(x[0:64, 0:32])
+    for i in nl.sequential_range(2):
+        factor = nl.copy(tile, dtype=nl.float32)
+        nl.store(y[nl.ds(i * 32, 32), 0:32], nl.copy(nisa.nc_matmul(factor, factor)))
+        tile[...] = nl.multiply(tile, 2.0)
+
+
 def pieces_apart(x, y):
     """A product in two pieces, between which a row of the summed axis is left out."""
     total = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
@@ -279,6 +288,8 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "form-products of pieces": ("loop_products", "_follows", lambda second, first, nest, axis: (
         axis in nest.reduced), pieces_apart),
     "hoist-tiles": ("passes.hoist_tiles", "with_values", lambda form, values: Linear(form.const), repeated_factors),
+    "hoist-factors": ("passes.hoist_factors.HoistFactors", "unchanged", lambda one, function, *_: {
+        *function.buffers, *function.only_read}, changed_factors),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),

@@ -86,19 +86,25 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         if any(call.function == "nki_check" for call in cpu.calls_in(loop)):        # an address may be out of bounds
             return
         private = {node.buffer for node in cpu.nodes_in(*loop.body.nodes) if isinstance(node, cpu.Allocate)}
+        unchanged = self.unchanged(function, loop, private)
         for block, call, loops in list(calls_in_loops(loop.body)):
             tile = filled_tile(call)
             if tile not in private or tile is None or call.symbols or not self.is_read_by_products(block, call, tile):
                 continue
-            *sources, target = call.regions
+            *sources, target = self.new_calls.get(call, call).regions
             slots = {slot for region in sources for slot, _ in region.offset.symbols}
             around = tuple([inner for inner in loops if inner.slot in slots])
             repeated = RepeatedTile(block, call, tile, -(-tile.size // host.LINE) * host.LINE, around)
-            if all(region.root in function.only_read for region in sources) and target.offset == Linear() and (
+            if all(region.root in unchanged for region in sources) and target.offset == Linear() and (
                     slots <= fixed | {inner.slot for inner in around}) and self.fits(repeated, loop) and all(
                     step % inner.span.step == 0 for step, inner in zip(repeated.steps, around) if inner.span):
                 self.bytes_left -= repeated.count * repeated.size
                 yield repeated
+
+    def unchanged(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
+                  ) -> Set[object]:
+        """Return the roots of memory that tiles may be computed from before a loop; ``private`` are its buffers."""
+        return function.only_read
 
     def fits(self, repeated: RepeatedTile, loop: cpu.NativeLoop) -> bool:
         """Return whether there is room for the tiles of all iterations of the inner loops. Narrower tiles must stay in
@@ -129,9 +135,9 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
     def hoist(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, repeated: RepeatedTile, memory: int) -> None:
         """Emit a computation with the loops that it needs, let its readers read the tile of their iteration, and remove
         it from a loop, with the allocation of its tile."""
-        tile, call = repeated.tile, repeated.call
+        tile, call = repeated.tile, self.new_calls.get(repeated.call, repeated.call)
         for inner_block in cpu.blocks(loop.body):
-            inner_block.nodes[:] = inner_block.without({call, tile})
+            inner_block.nodes[:] = inner_block.without({repeated.call, tile})
         tile.size, tile.memory = repeated.count * repeated.size, memory
         function.add(cpu.Allocate(tile))
         values: dict[int, Linear] = {}
