@@ -26,12 +26,12 @@
 // CODE-NEXT:   %[[LEAST:[0-9]+]] = arith.select %[[LESS]], %[[A]], %[[B]] : vector
 // CODE-NEXT:   arith.subf %[[LEAST]], %[[A]] : vector
 // CODE:        llvm.func internal @maximum_128x512_float32_{{[0-9a-f]+}}(
-// CODE-COUNT-12: arith.cmpf ogt
 // CODE-NOT:    arith.addf
-// CODE:        vector.extract
-// CODE:        arith.cmpf ogt
-// CODE:        arith.addf
-// CODE:        llvm.return
+// CODE:        %[[LAST:[0-9]+]] = vector.extract %{{[0-9]+}}[0] : f32 from vector<1xf32>
+// CODE-NOT:    arith.addf
+// CODE:        arith.select %{{[0-9]+}}, %{{[0-9]+}}, %[[LAST]] : f32
+// CODE:        %[[REPAIRED:[0-9]+]] = arith.addf %{{[0-9]+}}, %{{[a-z0-9_]+}} : f32
+// CODE-NEXT:   llvm.store %[[REPAIRED]], %{{[0-9]+}}
 
 // WITHOUT:     llvm.func internal @maximum_4096_float32_{{[0-9a-f]+}}(
 // WITHOUT:     %[[LESS:[0-9]+]] = arith.cmpf olt, %[[A:[0-9]+]], %[[B:[0-9]+]] : vector
