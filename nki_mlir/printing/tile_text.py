@@ -157,8 +157,7 @@ def _slices(tile: Tile, dims: Dims, base: Sequence[int], ranges: Ranges) -> list
     if step != 1 and rows > 1:
         return None
     first = AxisSlice(access.partition, rows, 1, base[0])
-    free_slices = _boxed(tuple(free_dims), base[1:], access.free, ranges) if len(base) > 1 else [] if all(
-        n == 1 for _, n in free_dims) else None
+    free_slices = _boxed(tuple(free_dims), base[1:], access.free, ranges)
     return None if free_slices is None or not _inside(first, ranges) else [first, *free_slices]
 
 

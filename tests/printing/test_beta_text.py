@@ -217,6 +217,28 @@ def test_gathered_elements_have_the_shape_of_indices_and_groups(count, per_index
     assert f"nl.store(out, tile.reshape((16, {count * 16 * per_index})))" in text
 
 
+@nki.jit
+def rows_that_exist(x, rows):
+    out = nl.ndarray((4, 8), x.dtype, buffer=nl.shared_hbm)
+    moved = nl.ndarray((64, 8), x.dtype, buffer=nl.shared_hbm)
+    index = nl.ndarray((4, 1), nl.int32, buffer=nl.sbuf)
+    tile = nl.ndarray((4, 8), x.dtype, buffer=nl.sbuf)
+    zeros = nl.ndarray((64, 8), x.dtype, buffer=nl.sbuf)
+    nisa.memset(tile, 0.0)
+    nisa.memset(zeros, 0.0)
+    nisa.dma_copy(moved, zeros)
+    nisa.dma_copy(index, rows)
+    nisa.dma_copy(tile, x.ap([[8, 4], [1, 8]], vector_offset=index), oob_mode=nisa.oob_mode.skip)
+    nisa.dma_copy(moved.ap([[8, 4], [1, 8]], vector_offset=index), tile, oob_mode=nisa.oob_mode.skip)
+    nisa.dma_copy(out, tile)
+    return out, moved
+
+
+def test_transfers_that_leave_out_rows_stay_transfers():
+    text = check(rows_that_exist, [X, np.array([[5], [999], [63], [7]], np.int32)])
+    assert [line.split("(")[0].strip() for line in text.splitlines() if "oob_mode.skip" in line] == ["nisa.dma_copy"] * 2
+
+
 @old_nki.jit
 def largest_of_programs(x):
     out = old_nl.ndarray((3, 32, 1), dtype=x.dtype, buffer=old_nl.shared_hbm)

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop
 
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -46,12 +46,9 @@ def cut_short(rolled: Code, instructions: int) -> Code:
     remaining = add_loops(rolled.body, None, loops)
     largest_first = [(-loop.size, number) for number, loop in enumerate(loops) if len(loop.span) > 1 and loop.size]
     heapify(largest_first)
-    while remaining > instructions and largest_first:
-        size, number = heappop(largest_first)
+    while remaining > instructions and largest_first:           # a loop comes before those in it, which are smaller
+        _, number = heappop(largest_first)
         loop = loops[number]
-        if loop.size < -size:                           # since loops in it are shorter
-            heappush(largest_first, (-loop.size, number))
-            continue
         iterations = round((instructions - (remaining - loop.size)) / loop.per_iteration)
         iterations = min(max(1, iterations), len(loop.span) - 1)
         remaining -= loop.keep(iterations)
