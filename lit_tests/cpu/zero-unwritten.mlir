@@ -3,6 +3,9 @@
 // RUN: nki-opt --zero-unwritten %s | FileCheck %s
 
 #id = affine_map<(d0) -> (d0)>
+#eight = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 8]]>
+#sixteen = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 16]]>
+#all = affine_set<() : (0 == 0)>
 !row = memref<64xf32, "hbm">
 !tile = memref<64xf32, "sbuf">
 !rows = memref<4x64xf32, "hbm">
@@ -121,5 +124,33 @@ func.func @in_a_box(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.s
   %more = memref.reinterpret_cast %other to offset: [65], sizes: [2, 16], strides: [64, 1] : !tiles to !shifted
   %below = memref.reinterpret_cast %y to offset: [64], sizes: [2, 16], strides: [64, 1] : !rows to !box_of_y
   linalg.copy ins(%more : !shifted) outs(%below : !box_of_y)
+  return
+}
+
+// A tile operation writes all of it.
+// CHECK-LABEL: func.func @written_by_a_tile_operation(
+// CHECK-NEXT:    memref.alloc() : memref<4x8xf32, "sbuf">
+func.func @written_by_a_tile_operation(%x: memref<4x16xf32, "hbm"> {nki.name = "x"},
+                                       %y: memref<4x8xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : memref<4x8xf32, "sbuf">
+  %a = memref.alloc() : memref<4x16xf32, "sbuf">
+  linalg.copy ins(%x : memref<4x16xf32, "hbm">) outs(%a : memref<4x16xf32, "sbuf">)
+  "nisa.max8"(%t, %a) {access = [#eight, #sixteen], engine = "unknown", mask = #all}
+    : (memref<4x8xf32, "sbuf">, memref<4x16xf32, "sbuf">) -> ()
+  linalg.copy ins(%t : memref<4x8xf32, "sbuf">) outs(%y : memref<4x8xf32, "hbm">)
+  return
+}
+
+// It writes four of eight rows.
+// CHECK-LABEL: func.func @half_written_by_a_tile_operation(
+// CHECK-NEXT:    memref.alloc() {native.zeroed} : memref<8x8xf32, "sbuf">
+func.func @half_written_by_a_tile_operation(%x: memref<4x16xf32, "hbm"> {nki.name = "x"},
+                                            %y: memref<8x8xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : memref<8x8xf32, "sbuf">
+  %a = memref.alloc() : memref<4x16xf32, "sbuf">
+  linalg.copy ins(%x : memref<4x16xf32, "hbm">) outs(%a : memref<4x16xf32, "sbuf">)
+  "nisa.max8"(%t, %a) {access = [#eight, #sixteen], engine = "unknown", mask = #all}
+    : (memref<8x8xf32, "sbuf">, memref<4x16xf32, "sbuf">) -> ()
+  linalg.copy ins(%t : memref<8x8xf32, "sbuf">) outs(%y : memref<8x8xf32, "hbm">)
   return
 }

@@ -17,8 +17,8 @@ from itertools import product as combinations
 from math import prod
 from typing import NamedTuple
 
-from nki_mlir.analysis.effects import effects_of, memory_of
-from nki_mlir.bindings import Operation
+from nki_mlir.analysis.effects import effects_of, memory_of, users_through_views
+from nki_mlir.bindings import Operation, enclosing
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile, joined_dims
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.tile_cache import STRUCTURED, Elements, elements_of
@@ -150,8 +150,10 @@ def padded_source(operations: Sequence[Operation], number: int, nest: TileNest) 
     next operation that reads them; None if other operations write the buffer before."""
     op = operations[number]
     buffer = memory_of(op.operands[len(op.operands) - 1])
-    before = [other for other in operations[:number] if effects_of(other).touches(buffer)]
-    after = next((other for other in operations[number + 1:] if effects_of(other).touches(buffer)), None)
+    users = {other for user in users_through_views(buffer) for other in (user, *enclosing(user))}
+    before = [other for other in operations[:number] if other in users and effects_of(other).touches(buffer)]
+    after = next((other for other in operations[number + 1:] if other in users and effects_of(other).touches(buffer)),
+                 None)
     if len(before) != 1 or before[0].name not in STRUCTURED or not in_hbm(before[0]) or (
             after is None or buffer not in effects_of(after).reads):
         return None

@@ -52,4 +52,4 @@ def _transposed(call: ast.expr, of_call: Callable[[ast.expr], str]) -> str:
     data = next((k.value for k in call.keywords if k.arg == "data"), call.args[0] if call.args else None)
     if isinstance(data, ast.Call) and of_call(data) == "nl.load" and len(data.args) == 1 and not data.keywords:
         data, = data.args
-    return root(data) if data is not None else ""
+    return root(data) if data is not None and not of_call(data).startswith(("nl.", "nisa.")) else ""

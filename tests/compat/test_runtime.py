@@ -2,6 +2,7 @@
 """Compiled kernels loaded from their files: what is wrong with a use of them, cores, events, traces."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -54,6 +55,10 @@ def test_call__checks_names_shapes_dtypes_and_cores(neff):
 def test_files_that_are_no_kernels(tmp_path):
     with pytest.raises(runtime.NrtError, match=r"none.neff cannot be read: No such file"):
         runtime.SpikeModel.load_from_neff(tmp_path / "none.neff")
+    os.mkfifo(tmp_path / "pipe.neff")
+    for file in (tmp_path / "pipe.neff", "/dev/zero"):
+        with pytest.raises(runtime.NrtError, match=rf"{file} cannot be read: it is not a regular file"):
+            runtime.SpikeModel.load_from_neff(file)
     (tmp_path / "text.neff").write_text("no kernel")
     with pytest.raises(RuntimeError, match=r"text.neff is not a compiled kernel of nki_mlir"):
         runtime.SpikeModel.load_from_neff(tmp_path / "text.neff")

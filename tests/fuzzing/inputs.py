@@ -46,6 +46,7 @@ from ..scoring.mutations import Mutation
 from ..targets.neuron.random_code import RandomCode
 
 POOL = 60               # random programs that several inputs are drawn from
+SORTED = 256            # elements of a sort that is drawn as often as others
 USUAL = 1 << 16         # elements of the largest tensor of a module that is drawn as often as others
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUMBER = re.compile(r"(?<![\w.%@#!x])-?\d+(?![\w.x])")
@@ -131,7 +132,14 @@ def weights_of(folder: str) -> list[float]:
 def from_tests(folder: str, rng: random.Random) -> str:
     """A module of a FileCheck test, damaged or with another size."""
     text = re.sub(r"//.*", "", rng.choices(parts_of(folder), weights_of(folder))[0])
-    return damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+    text = damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+    return from_tests(folder, rng) if sorts_many(text) and rng.random() < 0.9 else text
+
+
+def sorts_many(text: str) -> bool:
+    """Whether a module compiles to a long network of exchanges: in 0.3% of the inputs, two thirds of the time."""
+    extents = [int(n) for shape in re.findall(r"tensor<((?:\d+x)+)", text) for n in shape.split("x")[:-1]]
+    return ("stablehlo.sort" in text or "chlo.top_k" in text) and max(extents, default=0) > SORTED
 
 
 def resized(text: str, rng: random.Random) -> str:

@@ -18,7 +18,7 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import is_array
 from nki_mlir.language.results import assemble
 from nki_mlir.language.specialization import Result, Specialization
-from nki_mlir.targets.neuron.format.artifacts import digest_of, unpack_trace
+from nki_mlir.targets.neuron.format.artifacts import digest_of, read_archive, unpack_trace
 
 if TYPE_CHECKING:
     from nki_mlir.dialects.kernel_function import ArgumentSpec
@@ -255,8 +255,8 @@ def extract_perf_metrics(neff_path: str | Path, ntff_path: str | Path, verbose: 
         assert extract_perf_metrics(compiled.neff_path, result.ntff_path)["total_time"] == result.latency
     """
     try:
-        trace = unpack_trace(Path(ntff_path).read_bytes(), str(ntff_path))
-        if trace.digest == digest_of(Path(neff_path).read_bytes()):
+        trace = unpack_trace(read_archive(ntff_path), str(ntff_path))
+        if trace.digest == digest_of(read_archive(neff_path)):
             return trace.summary
         reason: object = f"{ntff_path} is the trace of a kernel other than {neff_path}"
     except (OSError, NkiMlirError) as error:

@@ -19,7 +19,7 @@ from nki_mlir.files import write_file
 from nki_mlir.language.current.runtime_events import SystemTraceSession, note_execution
 from nki_mlir.scalar.dtypes import dtype_of
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
+from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, read_archive, unpack_kernel
 
 if TYPE_CHECKING:
     from nki_mlir.targets.neuron.timing import Timing
@@ -179,7 +179,7 @@ class SpikeModel:
         """Load the kernel in a file. Raises ``NrtError`` if the file cannot be read or contains no kernel."""
         check_core(core_id)
         try:
-            content = unpack_kernel(Path(neff_path).read_bytes(), str(neff_path))
+            content = unpack_kernel(read_archive(neff_path), str(neff_path))
         except OSError as error:
             raise NrtError(what=f"{neff_path} cannot be read: {error.strerror}", fix="name a compiled kernel") from None
         except NkiMlirError as error:

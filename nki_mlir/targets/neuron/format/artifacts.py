@@ -7,12 +7,16 @@ an execution and its profile. Equal contents give equal bytes. Neither has the v
 load them, and files of the vendor are refused here.
 """
 
+import errno
 import hashlib
 import io
 import json
+import os
+import stat
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -127,6 +131,14 @@ def reads_profile(name: str) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ForeignFile(name=name, what="trace", reason=f"its profile is malformed ({type(error).__name__}: {error})"
                           ) from error
+
+
+def read_archive(file: str | Path) -> bytes:
+    """Read the file of a compiled kernel or a trace. Raise ``OSError``, also for pipes and devices, and
+    ``InputTooLarge``."""
+    if stat.S_IFMT(os.stat(file).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    return ARCHIVE_BYTES.read(file)
 
 
 def digest_of(data: bytes) -> str:
