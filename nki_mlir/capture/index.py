@@ -66,8 +66,8 @@ class Index(Affine):
         return self.as_int("it is an operand of &") & other
 
     def _divided(self, by: object, kind: str) -> Any:
-        """Divide by a number or take the remainder: exactly if every coefficient is a multiple of ``by``; a loop
-        variable gives a derived symbol."""
+        """Return the quotient or remainder by a number: a linear form if ``by`` divides every coefficient or all values
+        have the same quotient, else a symbol derived from the loop variable."""
         if is_float(by):
             return getattr(operator, kind)(self.as_int("it is divided by a float"), by)
         if not isinstance(by, (int, np.integer, Index)):
@@ -91,7 +91,7 @@ class Index(Affine):
         (symbol, *_) = self.symbols
         return symbol.builder.derive(kind, self.scalar_part(), by).spread(self.shape)
 
-    # -- places where Python wants a number ----------------------------------------------------------------------------
+    # -- where Python needs a number -----------------------------------------------------------------------------------
     def __index__(self) -> int:
         return self.as_int("it is used as a Python integer")
 

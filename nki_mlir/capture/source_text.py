@@ -125,8 +125,10 @@ def statements_below(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:
-    """Return whether the definition has the code's parameters and variables. (Test runners add variables named
-    ``@...``.)"""
+    """Return whether a definition in the source has the parameters and variables of the code.
+
+    Test runners add variables named ``@...``.
+    """
     parameters = node.args
     names = [a.arg for a in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
     if tuple(names) != code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:

@@ -118,7 +118,7 @@ def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
 
 
 def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
-    """Return the memory, the shape and the element type of a buffer; raise ``MalformedAttribute`` if it is none."""
+    """Return the memory, the shape and the element type of a buffer; raise ``MalformedAttribute`` for other values."""
     table, key = table_of(of.context), ("buffer", of)
     buffer: tuple[str, tuple[int, ...], DType] | None = table.get(key)
     if buffer is not None:

@@ -37,7 +37,7 @@ class Elements:
 
     @cached_property
     def region(self) -> Region:
-        """The bytes of the elements. With terms, they count as anywhere in the buffer; only elements with equal terms
+        """The bytes of the elements. With terms, they may be anywhere in the buffer; only elements with equal terms
         are compared exactly."""
         region = region_of(self.access, self.buffer)
         return replace(region, low=-ANYWHERE, high=ANYWHERE, symbolic=self.terms) if self.terms else region

@@ -158,7 +158,7 @@ class ClosureState:
     def note_changes(self, others_ran: bool) -> bool:
         """Note the slots that the kernel's Python has changed during a capture, since this walk.
 
-        Return False if another thread may have changed one, since the capture may have seen the value of before. If
+        Return False if another thread may have changed one, since the capture may have seen the previous value. If
         ``others_ran``, only additions to a value (a log, a memo), and slots that the previous capture changed as
         well (a counter), count as the kernel's changes.
         """

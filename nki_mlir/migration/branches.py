@@ -15,7 +15,7 @@ from nki_mlir.migration.statements import parsed
 
 
 def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:
-    """Return the facts after one of two branches. A name that one of them alone binds has its fact."""
+    """Return the facts after one of two branches. A name that only one of them binds has the fact of that branch."""
     return {**first, **second,
             **{n: join(*with_equal_sizes(first[n], second[n], counts)) for n in first if n in second}}
 

@@ -84,8 +84,8 @@ class KernelGroups:
 
     def unclear_launches(self, subscripts: Iterable[cst.Subscript], gridded: Mapping[str, int]
                          ) -> Iterator[cst.Subscript]:
-        """Yield the launches through variables of which some kernels have their grid as an argument, and others, or
-        what else they may be, do not."""
+        """Yield the launches through variables that may be kernels which have their grid as an argument, and also
+        kernels or other values which do not."""
         mixed = {name for name, values in self.values.items() if len({gridded.get(k, 0) for k in values}) > 1}
         for node in subscripts:
             if isinstance(node.value, cst.Name) and node.value.value in mixed:

@@ -121,7 +121,7 @@ class Parameters:
             name = argument.arg
             default = defaults.get(name)
             annotation = ast.unparse(argument.annotation) if argument.annotation else ""
-            if isinstance(kind_of(default), NumberFact):    # a caller may pass a number of the other kind
+            if isinstance(kind_of(default), NumberFact):    # a caller may pass a float for an integer
                 facts[name] = NumberFact(annotation if annotation in ("int", "float") else "")
             elif default is not None and (function_default := function_fact(self.meaning(default))) != Fact():
                 facts[name] = function_default

@@ -17,9 +17,9 @@ Number = TypeVar("Number")
 def control_step(op: isa.Control, registers: list[Number], compute: Callable[[str, Number, Number], Number],
                  load: Callable[[isa.TensorLoad], Number], is_taken: Callable[[Number], bool],
                  clear: Callable[[int, int], None]) -> int | None:
-    """Change registers, or semaphores by ``clear``, as the instruction says.
+    """Change registers, or clear semaphores by ``clear``, as the instruction says.
 
-    Return the number of the instruction that follows a branch which is taken, as ``is_taken`` says of its comparison.
+    For a branch that is taken, which ``is_taken`` decides by its comparison, return the number of the next instruction.
     """
     match op:
         case isa.RegisterAlu():

@@ -23,7 +23,7 @@ from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.recognize import is_copy
 
-Readers = dict[cpu.Compute, cpu.Compute]            # computations as they were, and as they read the source
+Readers = dict[cpu.Compute, cpu.Compute]            # computations before, and with the source as operand
 
 
 class ForwardCopies(FunctionPass, name="forward-copies"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""coalesce-copies: merge a tile whose last use is a copy with the tile to which it is copied.
+"""coalesce-copies: merge a tile whose last use is a copy with the target of that copy.
 
 before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y where p
          t = load x; q[j] = copy t                            q[j] = load x

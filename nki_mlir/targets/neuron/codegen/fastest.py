@@ -104,7 +104,7 @@ class TimedCandidates:
         self.tried: set[Candidate] = set()
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.untransposed: dict[Candidate, float] = {}  # candidates without transposes by the DMA engines, their bounds
-        self.longer: Candidate | None = None    # timed beside candidates that end the search though not at their bound
+        self.longer: Candidate | None = None    # timed in addition to candidates that end the search above their bound
         self.serial: set[Candidate] = set()             # whose program order takes as long as its chains of dependences
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 

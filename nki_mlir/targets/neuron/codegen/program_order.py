@@ -15,7 +15,7 @@ from nki_mlir.targets.neuron.codegen.search_options import Candidate
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit; first the one with most room
+SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit, from the least to the most
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
 
