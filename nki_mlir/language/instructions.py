@@ -15,7 +15,8 @@ from nki_mlir.dialects.nisa import movement
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.assignment import accumulating
-from nki_mlir.language.creation import HiddenBias, Tensor, emit, refuse_hidden
+from nki_mlir.language.creation import Tensor, emit
+from nki_mlir.language.direct_allocation import HiddenBias, refuse_hidden
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token

@@ -27,6 +27,7 @@ from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
 from nki_mlir.language import creation
+from nki_mlir.language.direct_allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.framework_tensors import HostArray
 from nki_mlir.language.product_rules import product_shape
 from nki_mlir.machine import Machine
@@ -322,7 +323,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> c
     source = creation.as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
     if name not in ALU:
-        creation.refuse_hidden(creation.HiddenBias, name, source)
+        refuse_hidden(HiddenBias, name, source)
     return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, explicit_dtype=dtype, fn=name)
 
 
@@ -414,7 +415,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
             raise verifier.BrokenRule(
                 op="matmul", what="contracts axis 1 of x with axis 0 of y, got {} and {}".format(*shapes),
                 fix="give x as [M, K] and y as [K, N], or x as [K, M] with transpose_x=True").here()
-        creation.refuse_hidden(creation.HiddenTranspose, "matmul", stationary)
+        refuse_hidden(HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
     shape = product_shape("matmul", stationary, moving, mask)
     return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
@@ -434,7 +435,7 @@ def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> cr
     if source.shape[1] > Machine.partitions:
         raise verifier.TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).here()
     if max(source.shape) > Machine.transpose_vector_max:                      # the Vector engine takes smaller ones
-        creation.refuse_hidden(creation.HiddenTranspose, "transpose", source)
+        refuse_hidden(HiddenTranspose, "transpose", source)
     return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, explicit_dtype=dtype)
 
 

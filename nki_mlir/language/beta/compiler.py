@@ -14,7 +14,8 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.language import creation
 from nki_mlir.language.beta.calls import of_class
-from nki_mlir.language.creation import Allocation, MemoryRegion, integer, psum_modulo, sbuf_modulo
+from nki_mlir.language.creation import MemoryRegion, integer
+from nki_mlir.language.direct_allocation import Allocation, psum_modulo, sbuf_modulo
 from nki_mlir.language.kernel import unwrap
 from nki_mlir.language.launching import directive
 

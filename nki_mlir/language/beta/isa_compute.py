@@ -24,7 +24,8 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta import enums, language
 from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
-from nki_mlir.language.creation import HiddenTranspose, Tensor, emit, refuse_hidden
+from nki_mlir.language.creation import Tensor, emit
+from nki_mlir.language.direct_allocation import HiddenTranspose, refuse_hidden
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
 from nki_mlir.language.product_rules import ArrayPart, BadPerfMode, check_double_row, product_shape
 from nki_mlir.machine import Machine

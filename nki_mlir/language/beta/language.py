@@ -19,8 +19,9 @@ from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.language import creation, functions, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.creation import Allocation, InitialisedAllocation, MemoryRegion, ParDim, makes, unique_name
+from nki_mlir.language.creation import MemoryRegion, ParDim, makes, unique_name
 from nki_mlir.language.creation import constant as shared_constant
+from nki_mlir.language.direct_allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.functions import TileSize, token
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
 from nki_mlir.language.loop_reductions import loop_reduce
