@@ -13,9 +13,9 @@ from nki_mlir.language.signatures.table import (
     BETA,
     Signature,
     histories,
+    other_names,
     releases_of_keyword,
     releases_with,
-    same,
     signatures,
     spans,
 )
@@ -48,7 +48,7 @@ def why_unbound(meaning: str, arguments: Sequence[cst.Arg], names: Names) -> str
         return ""
     by_position = dict(zip(signature.positional, [a for a in arguments if a.keyword is None]))
     by_name = {a.keyword.value for a in arguments if a.keyword is not None}
-    passed = {*by_position, *by_name, *(other for n in by_name for other in same(name, n))}
+    passed = {*by_position, *by_name, *(other for n in by_name for other in other_names(name, n))}
     missing = [p.name for p in signature.parameters if p.default is None and p.name not in passed]
     strange = [p for p, a in by_position.items() if p in TENSORS and _is_token(a.value, names)]
     if "dst" in signature.names and (missing or strange) and _is_beta(name, arguments):
