@@ -134,8 +134,8 @@ def image_form(nest: TileNest, image: TileOperand, x: int, y: int, inner: int, t
 
 
 def overlap(shift: int, positions: int, step: int, count: int) -> bool:
-    """Return whether windows of so many positions, ``shift`` elements apart, share some if they begin at multiples of a
-    step."""
+    """Return whether windows of this many positions, ``shift`` elements apart, share some if they begin at multiples of
+    a step."""
     return any(shift * k % step == 0 and shift * k // step < count for k in range(1, positions))
 
 

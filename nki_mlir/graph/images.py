@@ -312,7 +312,7 @@ class ImageLines:
             self.tiles.fill(self.target(run, first, count), value, (0, 1, 2))
 
     def transposed(self, begin: int, count: int, pixels: int) -> Tile:
-        """Return a tile in PSUM with the channels of so many neighbouring pixels along the partitions, for each of
+        """Return a tile in PSUM with the channels of this many neighbouring pixels along the partitions, for each of
         ``count`` pixels from one on."""
         lanes, rows = self.pixels.shape[0], min(self.form.depth, pixels * self.form.channels)
         transposes = self.tiles.buffer((rows, count * lanes), self.form.dtype, PSUM)

@@ -88,7 +88,7 @@ class Layouts:
             extents[1] in self.kernel_rows.get(operand.handle, ()))
 
     def instruction(self, elements: int) -> float:
-        """Return the ns of an instruction on so many elements of each partition."""
+        """Return the ns of an instruction on this many elements of each partition."""
         return INSTRUCTION_NS + elements / self.machine.clocks[Engine.VECTOR]
 
     def transfer(self, tile: Tile, stores: bool = False) -> float:

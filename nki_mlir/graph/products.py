@@ -193,7 +193,7 @@ class Matrices:
 
     def load_shifted(self, nest: TileNest, number: int, shifts: Sequence[int], later: int) -> None:
         """Load and transpose the rows of a factor from the first one to the last one of all shifts, unless tiles of the
-        separate shifts would be smaller together. Include the rows of so many ``later`` pieces of the summed axis, if
+        separate shifts would be smaller together. Include the rows of this many ``later`` pieces of the summed axis, if
         they are rows of this piece that are further on."""
         product, cache = self.product, self.tiles.cache
         other, operand = product.rows if number == product.left else product.columns, nest.inputs[number]

@@ -157,7 +157,7 @@ class OperandMasks(NamedViews):
 
     @staticmethod
     def rows_of(mask: MaskFact, rank: int) -> MaskFact:
-        """Return the part of a mask that selects rows, for a tile of so many dimensions with the same rows."""
+        """Return the part of a mask that selects rows, for a tile of this many dimensions with the same rows."""
         bounds = tuple(replace(b, axis=-rank, rank=rank) for b in mask.bounds if b.axis == -b.rank)
         return MaskFact(bounds, (), tuple(c for c in mask.comparisons if c.varying == [-len(c.index.axes)]))
 

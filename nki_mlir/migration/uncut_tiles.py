@@ -127,7 +127,7 @@ class UncutTiles(Indices):
 
     @staticmethod
     def _write_part(result: OperationText, extents: Mapping[int, str]) -> None:
-        """Let the tile of a result have so many elements along some dimensions; the operation writes a part of it."""
+        """Let the tile of a result have this many elements along some dimensions; the operation writes a part of it."""
         sizes = list(result.fact.shape or ())
         if not extents:
             return

@@ -140,7 +140,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     if steps[0] and counts[0] > 1 and prod(index.shape) > 1 and not isinstance(op, OnChip):
         least = min(0, steps[0] * (counts[0] - 1))
         greatest = scale * (extent - (high - low) - 1) + abs(steps[0]) * (counts[0] - 1)
-        unit = gcd(scale, steps[0])             # the new index counts pieces of so many elements
+        unit = gcd(scale, steps[0])            # the new index counts pieces of this many elements
         position = Linear(-least // unit, axes=((0, steps[0] // unit),))
         index = _piece_index(text, op, index, scale // unit, position, greatest // unit)
         return start.plus(Linear(least)), [unit, *steps[1:]], unit, greatest // unit + 1, index

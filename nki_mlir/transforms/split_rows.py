@@ -167,7 +167,7 @@ class RowRun:
         return self.operations[0].rows
 
     def row_bytes(self, least_users: int) -> int:
-        """Return the bytes of a row in the buffers whose rows so many operations use."""
+        """Return the bytes of a row in the buffers whose rows this many operations use."""
         users: dict[Value, int] = {}
         size: dict[Value, int] = {}
         for operation in self.operations:
@@ -183,7 +183,7 @@ class RowRun:
         return self.row_bytes(2) * self.rows
 
     def reloaded_bytes(self, count: int) -> int:
-        """Return bytes that blocks of so many rows load again if what all rows share does not stay on chip."""
+        """Return bytes that blocks of this many rows load again if what all rows share does not stay on chip."""
         return shared_bytes(self.operations) * (-(-self.rows // count) - 1)
 
     def rows_that_fit(self) -> int:

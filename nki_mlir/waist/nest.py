@@ -256,7 +256,7 @@ class Nest(Generic[AnyOperand]):
                          tuple([count if a == axis else n for a, n in enumerate(self.extents)]))
 
     def part(self, starts: Sequence[int], extents: tuple[int, ...]) -> "Nest[AnyOperand]":
-        """Return the nest over so many positions of each axis, from its start on."""
+        """Return the nest over this many positions of each axis, from its start on."""
         if extents == self.extents:
             return self
         nest = self.with_forms(lambda form: form.moved(starts))

@@ -264,12 +264,12 @@ def errors() -> Pages:
     return pages
 
 
-INTRODUCTION = """Made from the code when the site is built. Examples were run, and below them is what they gave.
+INTRODUCTION = """The build of the site writes these pages from the code, and runs each example to show its output.
 
 | looking for | |
 |---|---|
 | functions of kernels | [`nl`](current/nl/index.md), [`nisa`](current/nisa/index.md), [`nki`](current/nki.md) |
-| what tensors are viewed by, collectives | [views](current/tensor/views.md), [`ncc`](current/ncc/collectives.md) |
+| views of tensors, collectives | [views](current/tensor/views.md), [`ncc`](current/ncc/collectives.md) |
 | the same of the beta generation | [beta](beta/index.md) |
 | lowering, passes and profiles from Python | [`nki_mlir`](package/index.md) |
 | JAX, PyTorch, StableHLO, C++ operators | [frameworks](frameworks/index.md) |

@@ -192,7 +192,7 @@ class HostInstructions(ScalarEmitter):
             for new, old in zip(self.pieces(result, 16), self.pieces(a, 16))])
 
     def _has_registers(self, a: Value, count: int = 1) -> bool:
-        """Return whether a vector of 32-bit elements fills registers of 16, or multiples of so many of them."""
+        """Return whether a vector of 32-bit elements fills registers of 16, or a multiple of this number of them."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         return host.lanes() == 16 and lanes % (16 * count) == 0
 

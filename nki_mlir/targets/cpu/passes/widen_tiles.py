@@ -75,7 +75,7 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
 
 def can_be_wide(buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall], most: int) -> bool:
     """Return whether all calls that use a buffer write it as a narrow float, multiply its elements in a product or
-    convert those that they read, and whether the buffer has at most so many bytes in float32."""
+    convert those that they read, and whether the buffer has at most this many bytes in float32."""
     dtypes: set[DType] = set()
     for call in calls:
         if not isinstance(call, cpu.Compute):

@@ -37,7 +37,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 
 LEAST = 4                       # iterations that remain: the first and the last ones overlap with fewer others
-GAIN = 0.9                      # times the iterations: at most so many remain
+GAIN = 0.9                      # times the iterations: at most this many remain
 
 
 class FillPartitions(RecordsPass, name="fill-partitions", reads=Level.NISA):

@@ -220,8 +220,8 @@ class SignalledIteration:
                       if waits.clocks[lane][engine] < waits.begin - waits.length]
 
     def may_overflow(self, iterations: int) -> bool:
-        """Return whether a semaphore may exceed its limit in a loop of so many iterations, because an engine waits for
-        nothing that bounds how far it is ahead."""
+        """Return whether a semaphore may exceed its limit in a loop of this many iterations, because an engine waits
+        for nothing that bounds how far it is ahead."""
         return any(self.amounts[pair] * (iterations + 1) > isa.SEMAPHORE_MAX for pair in self.ahead)
 
     def value(self, event: IterationEvent, engine: int) -> int:

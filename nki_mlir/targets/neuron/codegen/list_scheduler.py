@@ -27,7 +27,7 @@ from nki_mlir.targets.neuron.codegen.unread_loads import UnreadLoads
 from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
-CHECKED = 64                    # the end is estimated when one of so many steps ends
+CHECKED = 64                    # the end is estimated when one of this many steps ends
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
