@@ -38,7 +38,7 @@ SHORT = frozenset({"abs", "ceil", "copy", "floor", "identity", "negative", "reci
 class FuseTiles(Pass, name="fuse-tiles"):
     least: int = 0      # elements that an operation computes in all programs on average, below which nothing is fused
     few: int = 64       # if there are more operations, raise the least number of elements in proportion
-    roundings: int = 2  # roundings to narrow floats in an operation before a long function that keep its tile; 0: never
+    roundings: int = 2  # fuse no operation with this many roundings to narrow floats into a long function; 0: fuse all
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

@@ -27,7 +27,7 @@ Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
 class JoinNests(FunctionPass, name="join-nests"):
     least: int = 4_096          # elements of a nest: with fewer, routines that all kernels share save more
     between: int = 8            # most nests that may run before a joint nest although they are after its first one
-    roundings: int = 2          # roundings to narrow floats before a long function that keep the tile; 0: never
+    roundings: int = 2          # join no long function after this many roundings to narrow floats; 0: join all
     light: int = 8              # most steps of a nest that joins another one only because both read the same input
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
