@@ -79,7 +79,7 @@ def _has_beta_form(node: Definition, names: Names) -> bool:
     tensors = {assignment.targets[0].target.value for assignment in nodes_of(node, cst.Assign)
                if isinstance(assignment.targets[0].target, cst.Name) and isinstance(assignment.value, cst.Call)
                and names.meaning(assignment.value.func) in CREATION}
-    targets = [n.target for kind in (cst.AssignTarget, cst.AugAssign) for n in nodes_of(node, kind)]
+    targets = [n.target for n in nodes_of(node, cst.AssignTarget)] + [n.target for n in nodes_of(node, cst.AugAssign)]
     if calls_language(node.body, names) and any(_is_part(target, tensors) for target in targets):
         return True
     statements = _statements(node)
@@ -126,7 +126,8 @@ def _is_part(target: cst.BaseExpression, tensors: set[str]) -> bool:
     """Return whether an assigned expression is a part of a tile: an element of a list or dictionary has no slice."""
     return isinstance(target, cst.Subscript) and (
         (isinstance(target.value, cst.Name) and target.value.value in tensors) or any(isinstance(
-            e.slice, cst.Slice) or isinstance(e.slice.value, cst.Ellipsis) for e in target.slice))
+            e.slice, cst.Slice) or (isinstance(e.slice, cst.Index) and isinstance(e.slice.value, cst.Ellipsis))
+            for e in target.slice))
 
 
 def _is_only_of_beta(meaning: str) -> bool:

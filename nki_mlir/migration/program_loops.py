@@ -26,7 +26,8 @@ def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[s
                         return name, other_statements
                     # the parameter of a function whose body replaces its call
                     original = Substitution({name: cst.Name(program)})
-                    return program, [cst.ensure_type(s.visit(original), cst.BaseStatement) for s in other_statements]
+                    block = cst.IndentedBlock(other_statements).visit(original)
+                    return program, [*cst.ensure_type(block, cst.IndentedBlock).body]
     return program, body
 
 
