@@ -106,16 +106,16 @@ class ArgumentMemory:
 
     def check(self, updated: Collection[int]) -> None:
         """Raise an error if a parameter of these numbers cannot be updated."""
-        for k in updated:
-            if not self.originals[k].flags.writeable:
-                raise ReadOnlyArgument(name=self.names[k]).here()
-            if not self.originals[k].flags.c_contiguous and memory_of(self.originals[k]).repeats:
-                raise RepeatedElements(name=self.names[k], shape=self.originals[k].shape,
-                                       strides=self.originals[k].strides).here()
+        for number in updated:
+            if not self.originals[number].flags.writeable:
+                raise ReadOnlyArgument(name=self.names[number]).here()
+            if not self.originals[number].flags.c_contiguous and memory_of(self.originals[number]).repeats:
+                raise RepeatedElements(name=self.names[number], shape=self.originals[number].shape,
+                                       strides=self.originals[number].strides).here()
         for pair in self.overlaps:
-            for k, other in (pair, pair[::-1]):
-                if k in updated:
-                    raise OverlappingArguments(name=self.names[k], other=self.names[other]).here()
+            for number, other in (pair, pair[::-1]):
+                if number in updated:
+                    raise OverlappingArguments(name=self.names[number], other=self.names[other]).here()
 
     def changed(self) -> list[int]:
         """Return the numbers of the writable arrays that were copied and whose copy has other bits now."""

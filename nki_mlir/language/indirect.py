@@ -229,15 +229,15 @@ def check_offsets(view: View, items: tuple[object, ...], run_time: dict[int, Run
     """Check run-time indices. Indices for each row are for the first dimension that is not an integer, in HBM."""
     if len(run_time) > instructions.MOST_INDICES:
         raise ManyRunTimeIndices(count=len(run_time), shape=view.shape, most=instructions.MOST_INDICES)
-    for k, f in run_time.items():
+    for dim, f in run_time.items():
         if not f.offset.dtype.is_integer:
-            raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
+            raise WrongDtype(operand=f"index {dim}", op="a subscript", found=f.offset.dtype, expected="an integer type")
         if not f.offset.buffer.on_chip and not f.offset.shape:
-            raise WrongMemory(operand=f"index {k}", op="a subscript", expected="sbuf", found=f.offset.buffer.space)
+            raise WrongMemory(operand=f"index {dim}", op="a subscript", expected="sbuf", found=f.offset.buffer.space)
         wide = f.size is not None or any(
-            isinstance(i, SLICES) or (is_vector(i) and i.axes[0]) for i in items[:k])
+            isinstance(i, SLICES) or (is_vector(i) and i.axes[0]) for i in items[:dim])
         if math.prod(f.offset.shape[1:]) > 1 or (f.rows > 1 and (wide or view.buffer.on_chip)):
-            raise IndirectFreeDim(dim=k, shape=view.shape)
+            raise IndirectFreeDim(dim=dim, shape=view.shape)
 
 
 def advanced(static: dict[int, Any], run_time: dict[int, RunTime]) -> tuple[tuple[int, ...], dict[int, Index]]:

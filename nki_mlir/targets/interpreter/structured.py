@@ -128,21 +128,22 @@ class Generic:
         targets = views[self.inputs:]
         values = self.body.run([*views[:self.inputs], *targets], position, symbols, plan.skipped)
         results = []
-        for k, output in enumerate(plan.outputs):
+        for number, output in enumerate(plan.outputs):
             if plan.product:
                 results.append(_multiply(values, plan.product, counts))
             elif output.fold:
-                results.append(reduced(output.fold, np.broadcast_to(values[output.value], counts), self.missing[k],
+                results.append(reduced(output.fold, np.broadcast_to(values[output.value], counts), self.missing[number],
                                        output.of_integers))
             else:
                 value = values[output.value]
                 results.append(value.copy() if len(plan.outputs) > 1 and isinstance(value, np.ndarray) else value)
-        for k, (output, value, target) in enumerate(zip(plan.outputs, results, targets)):
+        for number, (output, value, target) in enumerate(zip(plan.outputs, results, targets)):
             if output.fold:
-                total = target.reshape(value.shape) if not self.missing[k] else np.squeeze(target, self.missing[k])
+                missing = self.missing[number]
+                total = target.reshape(value.shape) if not missing else np.squeeze(target, missing)
                 total[...] = ALU[output.fold].numpy(total, value)
             else:
-                target[...] = self._last(value, k)
+                target[...] = self._last(value, number)
 
     def _last(self, value: Any, k: int) -> object:
         """Keep the last of the values that the body assigns to one element."""
@@ -158,25 +159,25 @@ class Generic:
         elements = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, operands)]
         read = [v if at is None else at[0][at[1]] for v, at in zip(operands, elements)]
         values = self.body.run(read, lambda axis: positions[axis], symbols, plan.skipped)
-        for k, output in enumerate(plan.outputs):
+        for number, output in enumerate(plan.outputs):
             value = values[output.value]
             if output.fold:
-                self._fold_scattered(operands[self.inputs + k], box, active, k, output, value)
+                self._fold_scattered(operands[self.inputs + number], box, active, number, output, value)
             else:
-                buffer, at = elements[self.inputs + k]                            # type: ignore[misc]
+                buffer, at = elements[self.inputs + number]                            # type: ignore[misc]
                 buffer[at] = value
 
-    def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: "BodyOutput",
+    def _fold_scattered(self, target: object, box: Box, active: np.ndarray, number: int, output: "BodyOutput",
                         value: np.generic | np.ndarray) -> None:
         """Fold under a mask: inactive elements count as the identity; totals without an active element stay."""
-        entry, missing = ALU[output.fold or ""], self.missing[k]
+        entry, missing = ALU[output.fold or ""], self.missing[number]
         filled = np.full(tuple(box[1]), output.identity)
         filled[active] = value
         touched = active.any(axis=missing)
         remaining = [a for a in range(self.rank) if a not in missing]
         positions = np.zeros((self.rank, int(touched.sum())), np.int64)
         positions[remaining] = np.argwhere(touched).T + np.array(box[0])[remaining][:, None]
-        buffer, at = self.targets[k].elements(target, positions)
+        buffer, at = self.targets[number].elements(target, positions)
         buffer[at] = entry.numpy(buffer[at], reduced(output.fold or "", filled, missing, output.of_integers)[touched])
 
     def _step_by_step(self, operands: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray | None

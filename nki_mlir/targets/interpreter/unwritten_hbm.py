@@ -125,29 +125,29 @@ class Uses:
                 ) -> None:
         """Run the operation by ``act`` on the arrays of its operands, and report its reads of unwritten memory; ``at``
         returns the location."""
-        open_ = [k for k, a in enumerate(arrays) if type(a) is Tracked and a.left]
+        open_ = [number for number, a in enumerate(arrays) if type(a) is Tracked and a.left]
         if self.tries:
             self.perform_tried(act, arrays, values, open_, at)
             return
-        for k in open_:
-            arrays[k].refine(self.operands[k][1].dtype.itemsize)        # type: ignore[attr-defined]
-        flags: Callable[[int], np.ndarray] = lambda k: self.flags(k, arrays[k], values)
+        for number in open_:
+            arrays[number].refine(self.operands[number][1].dtype.itemsize)        # type: ignore[attr-defined]
+        flags: Callable[[int], np.ndarray] = lambda number: self.flags(number, arrays[number], values)
         if self.op.mask:
             iteration = self.op.iteration()
             box = active_part(self.op.mask, iteration.extents, values)
             if box is None:
                 act()
                 return
-            axes = {k: iteration.axes[self.operands[k][0].name] for k in open_}
-            flags = lambda k: part(self.operands[k][1], axes[k], box, values)(arrays[k])
-        for k in open_:
-            if k in self.reads:
-                self.check(arrays[k], flags(k), at)
+            axes = {number: iteration.axes[self.operands[number][0].name] for number in open_}
+            flags = lambda number: part(self.operands[number][1], axes[number], box, values)(arrays[number])
+        for number in open_:
+            if number in self.reads:
+                self.check(arrays[number], flags(number), at)
         act()
         unchanged = self.op.unchanged_tiles()
-        for k in open_:
-            if k in self.writes and self.operands[k][0].name not in unchanged:
-                arrays[k].mark(flags(k))                                # type: ignore[attr-defined]
+        for number in open_:
+            if number in self.writes and self.operands[number][0].name not in unchanged:
+                arrays[number].mark(flags(number))                                # type: ignore[attr-defined]
 
     def flags(self, k: int, array: Any, values: Values) -> np.ndarray:
         """Return the flags of an operand."""
@@ -175,26 +175,26 @@ class Uses:
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
                       at: Callable[[], Location | None]) -> None:
         """Determine the elements that the operation reads and writes, by running it twice on other memory."""
-        for k in open_:
-            arrays[k].refine(1)                                         # type: ignore[attr-defined]
+        for number in open_:
+            arrays[number].refine(1)                                         # type: ignore[attr-defined]
         trials = [self.trial(arrays, values, *fills) for fills in TRIALS]
         act()
         if None in trials:
             return
         read = False
-        for k in self.writes:
-            first_trial, second_trial = (t[k] for t in trials)                         # type: ignore[index]
-            if k not in open_:
-                tile = Pattern(self.operands[k][1])
+        for number in self.writes:
+            first_trial, second_trial = (t[number] for t in trials)                         # type: ignore[index]
+            if number not in open_:
+                tile = Pattern(self.operands[number][1])
                 read |= bool((as_bytes(tile.at(first_trial, values)) != as_bytes(tile.at(second_trial, values))).any())
                 continue
-            array: Any = arrays[k]
+            array: Any = arrays[number]
             first_trial, second_trial = (t.reshape(-1).view(np.uint8) for t in (first_trial, second_trial))
             changed = ((first_trial != TRIALS[0][1]) | (second_trial != TRIALS[1][1])) & ~array.written_units
             read |= bool((changed & (first_trial != second_trial)).any())
             array.mark(np.flatnonzero(changed))
         if read:
-            sources = [arrays[k] for k in open_ if k in self.reads]
+            sources = [arrays[number] for number in open_ if number in self.reads]
             for array in (a for a in sources if not a.reported):        # type: ignore[attr-defined]
                 missing = np.flatnonzero(~array.written_units)
                 report(array, int(missing[0]) // array.itemsize if len(missing) else 0, at)
@@ -204,14 +204,14 @@ class Uses:
         if self.run is None:
             self.run = compile_op(self.op)
         copies: list[np.ndarray] = []
-        for k, array in enumerate(arrays):
+        for number, array in enumerate(arrays):
             is_open = type(array) is Tracked and array.left
-            earlier = next((copies[n] for n in range(k) if arrays[n] is array), None)
+            earlier = next((copies[n] for n in range(number) if arrays[n] is array), None)
             copies.append(earlier if earlier is not None else
-                          np.array(array) if is_open or k in self.writes else np.asarray(array))
+                          np.array(array) if is_open or number in self.writes else np.asarray(array))
             if is_open:
-                raw = copies[k].reshape(-1).view(np.uint8)
-                raw[~array.written_units] = target if k in self.writes else source        # type: ignore[attr-defined]
+                raw = copies[number].reshape(-1).view(np.uint8)
+                raw[~array.written_units] = target if number in self.writes else source        # type: ignore[attr-defined]
         try:
             self.run(copies, values)
         except NkiMlirError:                    # the run itself reports it

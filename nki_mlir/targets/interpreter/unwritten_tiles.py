@@ -92,39 +92,39 @@ class UnwrittenTiles:
         if part is None:
             return list(shadows)
         traced = TracedOperation(op, op.operands(), list(shadows), values, part)
-        views = [self.view_if_unwritten(traced, k) for k in range(len(traced.operands))]
+        views = [self.view_if_unwritten(traced, number) for number in range(len(traced.operands))]
         read = traced.read_operands(views)
         passed = self.passed_on(op, read, part) if read else {}
-        for k, view in read:
-            self.note_read(view, traced.shadows[k], passed, at)
-        for k, (field, tile) in enumerate(traced.operands):
+        for number, view in read:
+            self.note_read(view, traced.shadows[number], passed, at)
+        for number, (field, tile) in enumerate(traced.operands):
             if field.writes:
-                numbers = passed.get(k)
+                numbers = passed.get(number)
                 if numbers is not None and not numbers.any():
                     numbers = None
                 if tile.space == HBM:
                     self.report_all(numbers)
-                elif has_base_size(tile) and (numbers is not None or views[k] is not None):
-                    self.write(traced, k, numbers)
+                elif has_base_size(tile) and (numbers is not None or views[number] is not None):
+                    self.write(traced, number, numbers)
         return traced.shadows
 
-    def view_if_unwritten(self, traced: TracedOperation, k: int) -> np.ndarray | None:
+    def view_if_unwritten(self, traced: TracedOperation, number: int) -> np.ndarray | None:
         """Return the numbers of an operand's elements; None if all of its buffer is written. Elements of another size
         than the buffer's count as written."""
-        if traced.shadows[k] is None:
+        if traced.shadows[number] is None:
             return None
-        if not has_base_size(traced.operands[k][1]):
-            traced.shadows[k] = None
+        if not has_base_size(traced.operands[number][1]):
+            traced.shadows[number] = None
             return None
-        return self.view(traced, k)
+        return self.view(traced, number)
 
-    def view(self, traced: TracedOperation, k: int) -> np.ndarray:
+    def view(self, traced: TracedOperation, number: int) -> np.ndarray:
         """Return the numbers of the elements of an operand in a mask's box. The shadow becomes an array."""
-        shadow, tile = traced.shadows[k], traced.operands[k][1]
+        shadow, tile = traced.shadows[number], traced.operands[number][1]
         if not isinstance(shadow, np.ndarray):
             shadow = np.full(tile.base_shape, 0 if shadow is None else self.number(shadow), NUMBER)
-            traced.replace_shadow(k, shadow)
-        axes = traced.axes(k)
+            traced.replace_shadow(number, shadow)
+        axes = traced.axes(number)
         return pattern_of(tile if axes is None else boxed(tile, axes, traced.part)).at(shadow, traced.values)
 
     def number(self, origin: FreshTile) -> int:
@@ -139,35 +139,35 @@ class UnwrittenTiles:
         """Return the numbers that the elements of each target get, by the operand's number, in the dims of the target.
         """
         operands = op.operands()
-        targets = [k for k, (field, _) in enumerate(operands) if field.writes]
+        targets = [number for number, (field, _) in enumerate(operands) if field.writes]
         if not op.is_loop_nest:
             maxima = [view.max() for _, view in read if view.size and view.all()]
-            return {k: np.asarray(max(maxima), NUMBER) for k in targets} if maxima else {}
+            return {number: np.asarray(max(maxima), NUMBER) for number in targets} if maxima else {}
         iteration = op.iteration()
         rank, spread = len(iteration.extents), []
-        for k, view in read:
-            field, _ = operands[k]
+        for number, view in read:
+            field, _ = operands[number]
             numbers = along(view, iteration.axes[field.name], rank)
             spread.append(numbers if part[2] is None else np.where(part[2], numbers, NUMBER.type(0)))
         passed = {}
-        for k in targets:
-            axes = iteration.axes[operands[k][0].name]
-            moved = {a for a, (_, count) in zip(axes, operands[k][1].access.dims) if count > 1}
+        for number in targets:
+            axes = iteration.axes[operands[number][0].name]
+            moved = {a for a, (_, count) in zip(axes, operands[number][1].access.dims) if count > 1}
             folded_axes = tuple(a for a in range(rank) if a not in moved)
             folded = [s.max(axis=folded_axes, keepdims=True) if s.size else s for s in spread]
             total = folded[0]
             for array in folded[1:]:
                 total = np.maximum(total, array)
             numbers = total.reshape([total.shape[a] for a in sorted(axes)])
-            passed[k] = np.transpose(numbers, np.argsort(np.argsort(axes)))
+            passed[number] = np.transpose(numbers, np.argsort(np.argsort(axes)))
         return passed
 
-    def write(self, traced: TracedOperation, k: int, numbers: np.ndarray | None) -> None:
+    def write(self, traced: TracedOperation, number: int, numbers: np.ndarray | None) -> None:
         """Set the numbers of a target's elements, 0 where the sources were written."""
-        view, axes, (_, counts, active) = self.view(traced, k), traced.axes(k), traced.part
+        view, axes, (_, counts, active) = self.view(traced, number), traced.axes(number), traced.part
         filled = np.broadcast_to(np.asarray(0, NUMBER) if numbers is None else numbers, view.shape)
-        op, shadow = traced.op, traced.shadows[k]
-        if self.meant is not None and not op.mask and traced.operands[k][0].name == op.addressed_by_data:
+        op, shadow = traced.op, traced.shadows[number]
+        if self.meant is not None and not op.mask and traced.operands[number][0].name == op.addressed_by_data:
             shadow.reshape(-1)[self.meant(op)] = filled.max(initial=0)  # type: ignore[union-attr]
         elif active is not None and axes is not None:
             which, moved = np.broadcast_to(active, counts), {a for a, n in zip(axes, view.shape) if n > 1}
@@ -177,7 +177,7 @@ class UnwrittenTiles:
         else:
             view[...] = filled
         if isinstance(shadow, np.ndarray) and not shadow.any():
-            traced.replace_shadow(k, None)
+            traced.replace_shadow(number, None)
 
     # -- reports -------------------------------------------------------------------------------------------------------
     def note_read(self, view: np.ndarray, shadow: Shadow, passed: dict[int, np.ndarray],
