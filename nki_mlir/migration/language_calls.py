@@ -88,7 +88,10 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
     rows = f"{terms.factor(x)}.shape[{1 if transposed == 'True' else 0}]"
 
     def accumulated(dst: str, accumulate: str = "") -> list[str]:
-        return [f"{calls.nisa}.nc_matmul(dst={dst}, stationary={stationary}, moving={y}{accumulate})"]
+        first, second = (f"{calls.nl}.copy({text}, dtype={calls.nl}.float32)" if dtype.startswith("nl.") and (
+            dtype != other_dtype == "nl.float32") else text for text, dtype, other_dtype in (
+                (stationary, left.dtype, right.dtype), (y, right.dtype, left.dtype)))
+        return [f"{calls.nisa}.nc_matmul(dst={dst}, stationary={first}, moving={second}{accumulate})"]
 
     def into(dst: str, target: TensorFact) -> list[str]:
         if target.memory == PSUM:

@@ -61,3 +61,11 @@ def test_a_mask_that_may_select_terms_or_rows_is_left():
     report = MigrationReport("kernel.py")
     assert PRODUCT.format(mask="o_m < 20") in rewritten(HEAD + kernel, report)
     assert [entry.text for entry in report.entries if entry.left] == [UNKNOWN_AXIS]
+
+
+def test_a_sum_of_products_of_two_dtypes(tmp_path):
+    """The tensor engine multiplies float32 with float32 only, nl.matmul converts."""
+    statement = "narrow = nl.copy(right, dtype=nl.bfloat16); acc += nl.matmul(left_32, narrow, transpose_x=True)"
+    kernel = KERNEL.format(part="[j_k, j_n]", statement=statement).replace("    acc =", "    left_32 = nl.copy("
+                                                                           "left, dtype=nl.float32)\n    acc =")
+    assert_same_values(kernel, tmp_path, numbers(16, 32), numbers(16, 24))
