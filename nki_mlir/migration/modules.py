@@ -28,7 +28,7 @@ from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
-from nki_mlir.migration.spare_imports import without_spare_imports
+from nki_mlir.migration.spare_imports import import_position, without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
 
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
@@ -494,5 +494,7 @@ class Host(GridAxes):
         if at is None:
             at = 1 if updated_node.body and updated_node.get_docstring() else 0
         body = list(updated_node.body)
-        body[at:at] = [cst.parse_statement(m) for m in missing]
+        for text in reversed(missing):
+            k = import_position(text, body, at)
+            body[k:k] = [cst.parse_statement(text)]
         return updated_node.with_changes(body=body)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Removes imports that the new text does not read, and exports of functions that it does not have.
+"""Removes imports that the new text does not read, and exports of functions that it does not have; places new imports.
 
-They are of ``nki.typing``, because shapes annotate no variable any more, of functions whose bodies replace calls, and
-of the language's functions, which the new text calls through ``nl`` and ``nisa``.
+Removed imports are of ``nki.typing``, because shapes annotate no variable any more, of functions whose bodies replace
+calls, and of the language's functions, which the new text calls through ``nl`` and ``nisa``.
 """
 
 import ast
@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import libcst as cst
 
+from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.statement_transformer import StatementTransformer
 
 TYPING, EXPORTS = "nki.typing", "__all__"
@@ -65,3 +66,11 @@ def _without_spare(node: Node, names: Sequence[cst.ImportAlias],
         return cst.RemoveFromParent()
     last = kept_names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return node.with_changes(names=[*kept_names[:-1], last]) if len(kept_names) < len(names) else node
+
+
+def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) -> int:
+    """Return where an import belongs: a module of ``nki`` after the imports of those before it, others ``first``."""
+    lines = [MODULE.code_for_node(s).strip().splitlines()[-1] if isinstance(s, cst.SimpleStatementLine) else ""
+             for s in body]
+    before = [k + 1 for k, line in enumerate(lines) if line.startswith("import nki") and line < text]
+    return max(before, default=first) if text.startswith("import nki.") else first

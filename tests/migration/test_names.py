@@ -22,6 +22,7 @@ from nki_mlir.migration.names import (
     unresolved,
     with_named_imports,
 )
+from nki_mlir.migration.spare_imports import import_position
 
 TEXT = """
 import neuronxcc.nki as nki, neuronxcc.nki.language as lang
@@ -193,3 +194,10 @@ def test_variables_are_replaced__in_their_parentheses(text, value, expected):
     statement = cst.parse_statement(text)
     replaced = statement.visit(Substitution({"x": cst.parse_expression(value)}))
     assert cst.Module([replaced]).code.strip() == expected
+
+
+@pytest.mark.parametrize("imports, text, position", [
+    (["import nki", "import nki.language as nl"], "import nki.isa as nisa", 1), (["import nki.isa as nisa"], "import math", 0),
+    (["import nki", "import nki.isa as nisa"], "import nki.language as nl", 2), (["import os"], "import nki.isa as nisa", 0)])
+def test_new_imports_follow_those_of_their_package(imports, text, position):
+    assert import_position(text, [cst.parse_statement(line) for line in imports], 0) == position
