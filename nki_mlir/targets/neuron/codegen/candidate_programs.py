@@ -13,6 +13,7 @@ from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocat
 from nki_mlir.targets.neuron.codegen.candidate_code import Instructions, run_step
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
+from nki_mlir.targets.neuron.codegen.order_by_results import order_by_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
@@ -50,6 +51,8 @@ class Prepared:
         self.code, self.candidate = code, candidate
         self.split: int = step("split-columns", code, lambda: split_columns(
             code, candidate.columns)) if candidate.columns else 0
+        self.orders_results: bool = candidate.by_results and step(
+            "order-by-results", code, lambda: order_by_results(code, choice.dependences))
         evicts: bool = step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         self.overwrites: bool = candidate.overwrite and step("overwrite-operands", code,
                                                              lambda: overwrite_operands(code))

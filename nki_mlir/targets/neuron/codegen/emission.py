@@ -81,7 +81,7 @@ WRITTEN_OUT = 400_000           # instructions; published profiles show that sta
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "addresses", "conversions", "forward",
                  "fill", "interleave", "block", "reorder", "engines", "issuers", "loads", "evict", "overlap",
-                 "pipeline", "overwrite", "merge", "merge_loads", "transpose_tiles", "split_columns")
+                 "pipeline", "overwrite", "by_results", "merge", "merge_loads", "transpose_tiles", "split_columns")
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,9 @@ class Emission(SearchOptions):
         order of loops stay, and loops are unrolled."""
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
                    indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
-                   block=False, loads=False, evict=False, overwrite=False, merge=False, merge_loads=False,
-                   transpose_tiles=False, split_columns=False, vendor=True, static=static, level=level)
+                   block=False, loads=False, evict=False, overwrite=False, by_results=False, merge=False,
+                   merge_loads=False, transpose_tiles=False, split_columns=False, vendor=True, static=static,
+                   level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -124,8 +125,8 @@ class Emission(SearchOptions):
         return cls(unroll_limit=UNROLL_LIMIT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
                    indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
                    block=False, reorder=False, engines=False, issuers=False, loads=False, evict=False, overlap=False,
-                   pipeline=False, overwrite=False, merge=False, merge_loads=False, transpose_tiles=False,
-                   split_columns=False)
+                   pipeline=False, overwrite=False, by_results=False, merge=False, merge_loads=False,
+                   transpose_tiles=False, split_columns=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":

@@ -158,8 +158,8 @@ class TimedCandidates:
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variants of a candidate to time before it if its first order takes long, and keep its code. A
         variant keeps all loads of the kernel if these take less time; fewer results in PSUM if products may wait for
-        banks; results written over operands if SBUF has no room for two iterations; more tiles on chip if spills take
-        long; merged instructions, or merged loads; or transposes by the DMA engines."""
+        banks; results written over operands, or computed one after the other, if SBUF has no room for two iterations;
+        more tiles on chip if spills take long; merged instructions or loads; or transposes by the DMA engines."""
         if candidate.memory == SPILLED[0] and candidate not in self.variants.values() and (
                 prepared.schedules.bound() > self.unspilled * THRASHES):
             fuller = [candidate._replace(memory=memory) for memory in SPILLED[1:]]
@@ -187,6 +187,13 @@ class TimedCandidates:
                 if other.overwrites and other.first(level, ns / NEARLY) * NEARLY < ns:
                     self.postponed[variant] = other
                     several.append(variant)
+        if self.options.by_results and not candidate.by_results and prepared.is_straight and (
+                ns > prepared.schedules.bound() * WAITS and prepared.schedules.half_full and not hopeless):
+            variant = candidate._replace(by_results=True)
+            other = self.prepared(variant)
+            if other.orders_results and other.first(level, ns / NEARLY) * NEARLY < ns:
+                self.postponed[variant] = other
+                several.append(variant)
         if self.options.merge_loads and not candidate.merge_loads and not hopeless and (
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING) and (
                 self.shared.loads_merge(candidate)):

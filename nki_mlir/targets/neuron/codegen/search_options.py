@@ -22,6 +22,7 @@ class SearchOptions:
     transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip where other engines are busier
     split_columns: bool = True  # split large tiles by columns, so that engines begin before all is loaded
     overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
+    by_results: bool = True     # complete one result before the next where two iterations do not fit in SBUF
     spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
 
 
@@ -33,7 +34,8 @@ class Candidate(NamedTuple):
     that their iterations in flight may fill; 0: they are not. ``overwrite``: results are written over operands.
     ``merge``: one instruction processes the tiles of several. ``transposes``: percent of the transposes of tiles on
     chip that the DMA engines execute. ``merge_loads``: one transfer loads neighbouring tiles. ``columns``: into how
-    many pieces large tiles are split; 0: they are not."""
+    many pieces large tiles are split; 0: they are not. ``by_results``: one result is complete before the
+    next begins."""
 
     limit: int
     body: int
@@ -47,3 +49,4 @@ class Candidate(NamedTuple):
     transposes: int = 0
     merge_loads: bool = False
     columns: int = 0
+    by_results: bool = False
