@@ -4,11 +4,10 @@
 PIPELINE = {"trim-tiles": "", "zero-unwritten": "", "fit-functions": "", "tabulate-functions": "",
             "drop-roundings": "", "parallelize": "", "form-products": "", "hoist-tiles": "", "forward-copies": "",
             "forward-constants": "", "store-rows": "", "merge-programs": "",
-            "pair-factors": "", "widen-tiles": "", "widen-factors": "", "hoist-factors": "", "forward-factors": "",
-            "store-products": "", "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "",
-            "prefetch-factors": "", "join-nests": "", "chunk-rows": "", "prefetch-rows": "", "load-fields": "",
-            "load-words": "",
-            "select-powers": "", "find-zeros": "", "compare-words": "", "leave-nans": "", "round-pairs": "",
-            "round-words": "", "simplify-extrema": "", "delay-stores": ""}
+            "pair-factors": "", "widen-tiles": "", "widen-factors": "", "hoist-factors": "", "copy-words": "",
+            "forward-factors": "", "store-products": "", "divide-columns": "", "pad-rows": "", "reuse-tiles": "",
+            "deepen-products": "", "prefetch-factors": "", "join-nests": "", "chunk-rows": "", "prefetch-rows": "",
+            "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "", "compare-words": "",
+            "leave-nans": "", "round-pairs": "", "round-words": "", "simplify-extrema": "", "delay-stores": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

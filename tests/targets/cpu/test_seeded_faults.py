@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,11 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT32
 from nki_mlir.targets.cpu import code_forms, extrema, fitted, loops, packed_products, roundings, routines, tabulated
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores
 from nki_mlir.targets.cpu.forwarding import ByteBox
+from nki_mlir.targets.cpu.function_pass import function_pass
 from nki_mlir.targets.cpu.lanes import FunctionEmitter
 from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum
 from nki_mlir.targets.cpu.passes import (
+    copy_words,
     deepen_products,
     form_products,
     load_fields,
@@ -531,8 +534,28 @@ def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(
     assert lower_half().all()
 
 
+COPIED_BACK = "linalg.copy ins(%columns : !columns) outs(%turned : !turned)\n"
+
+
+def test_seeded_fault_of_copy_words__reads_a_tile_that_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The FileCheck test's module, in which the tile is written once more before its transposed copy is joined."""
+    text = (Path(__file__).parents[3] / "lit_tests/cpu/copy-words.mlir").read_text(encoding="utf-8")
+    changed = text.replace(COPIED_BACK, COPIED_BACK + "linalg.copy ins(%z : !input) outs(%rows : !rows)\n").replace(
+        "%y: !words", '%z: !input {nki.name = "z"}, %y: !words')
+    x = np.arange(2048, dtype=np.uint16).reshape(32, 64) + 7
+
+    def agrees(module: str, *more: np.ndarray) -> bool:
+        words, parsed = np.zeros((32, 32), np.uint32), ir.Module.parse(module, shared_context())
+        function_pass("copy-words").run(parsed)
+        compiled(parsed)([x, *more], [words])
+        return np.array_equal(words, x.view(np.uint32).T)
+    assert agrees(text) and agrees(changed, 2 * x)
+    monkeypatch.setattr(copy_words, "stays", lambda *_: True)
+    assert agrees(text) and not agrees(changed, 2 * x)
+
+
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """A prefetch changes no values, so no wrong one shows in them."""
     named = {name.partition(" ")[0] for name in FAULTS}
-    assert named | {*FAULTS_OF_FORMS, "leave-nans", "merge-programs", "simplify-extrema", "store-rows",
+    assert named | {*FAULTS_OF_FORMS, "copy-words", "leave-nans", "merge-programs", "simplify-extrema", "store-rows",
                     "zero-unwritten"} == {*NAMES} - {"prefetch-factors", "prefetch-rows"}

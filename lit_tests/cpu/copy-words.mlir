@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Pairs of a transposed copy are neighbours in the rows of the tile before: words of two elements are copied from there.
+// RUN: nki-opt --copy-words %s | FileCheck %s
+
+#id = affine_map<(p, f) -> (p, f)>
+!bytes = memref<1x4096xui8, "sbuf">
+!halves = memref<1x2048xui16, "sbuf">
+!rows = memref<32x64xui16, strided<[64, 1]>, "sbuf">
+!columns = memref<64x32xui16, strided<[1, 64]>, "sbuf">
+!turned = memref<64x32xui16, strided<[32, 1]>, "sbuf">
+!even = memref<32x32xui16, strided<[64, 1]>, "sbuf">
+!odd = memref<32x32xui16, strided<[64, 1], offset: 32>, "sbuf">
+!input = memref<32x64xui16, "hbm">
+!words = memref<32x32xui32, "hbm">
+
+// CHECK-LABEL: func.func @neighbours(
+// CHECK:         %[[BYTES:.*]] = memref.alloc()
+// CHECK:         %[[WORDS:.*]] = "nki.reinterpret"(%[[BYTES]]) : (memref<1x4096xui8, "sbuf">) -> memref<1x1024xf32, "sbuf">
+// CHECK-NEXT:    %[[COLUMNS:.*]] = memref.reinterpret_cast %[[WORDS]] to offset: [0], sizes: [32, 32], strides: [1, 32]
+// CHECK:         linalg.copy ins(%[[COLUMNS]] :
+// CHECK-NOT:     bitwise_or
+// CHECK:         return
+func.func @neighbours(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", nki.shared = 0 : i64}) {
+  %bytes = memref.alloc() : !bytes
+  %tile = "nki.reinterpret"(%bytes) : (!bytes) -> !halves
+  %rows = memref.reinterpret_cast %tile to offset: [0], sizes: [32, 64], strides: [64, 1] : !halves to !rows
+  linalg.copy ins(%x : !input) outs(%rows : !rows)
+  %columns = memref.reinterpret_cast %tile to offset: [0], sizes: [64, 32], strides: [1, 64] : !halves to !columns
+  %others = memref.alloc() : !bytes
+  %copy = "nki.reinterpret"(%others) : (!bytes) -> !halves
+  %turned = memref.reinterpret_cast %copy to offset: [0], sizes: [64, 32], strides: [32, 1] : !halves to !turned
+  linalg.copy ins(%columns : !columns) outs(%turned : !turned)
+  %even = memref.reinterpret_cast %copy to offset: [0], sizes: [32, 32], strides: [64, 1] : !halves to !even
+  %odd = memref.reinterpret_cast %copy to offset: [32], sizes: [32, 32], strides: [64, 1] : !halves to !odd
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%even, %odd : !even, !odd) outs(%y : !words) {
+  ^bb0(%a: ui16, %b: ui16, %old: ui32):
+    %0 = "scalar.wrap"(%a) : (ui16) -> ui32
+    %1 = "scalar.wrap"(%b) : (ui16) -> ui32
+    %c16 = arith.constant 16 : i32
+    %2 = "scalar.wrap"(%c16) : (i32) -> ui32
+    %3 = "scalar.alu"(%1, %2) {fn = "left_shift"} : (ui32, ui32) -> ui32
+    %4 = "scalar.alu"(%0, %3) {fn = "bitwise_or"} : (ui32, ui32) -> ui32
+    linalg.yield %4 : ui32
+  }
+  return
+}
