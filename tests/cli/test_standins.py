@@ -87,6 +87,7 @@ def test_capture_saves_outputs_of_inputs_from_files(neff, capsys):
 
 @pytest.mark.parametrize(("arguments", "says"), [
     (["capture", "-n", "missing.neff"], "cannot read missing.neff: No such file"),
+    (["capture", "-n", "fifo.neff"], "cannot read fifo.neff: it is not a regular file"),
     (["capture", "-n", "renamed.neff", "c", "a.npy"], "the kernel has no input 'c'"),
     (["capture", "-n", "renamed.neff", "a"], "input a has no file"),
     (["capture", "-n", "renamed.neff", "a", "short.bin"], "short.bin has 3 bytes, input a takes 65536"),
@@ -98,6 +99,7 @@ def test_capture_saves_outputs_of_inputs_from_files(neff, capsys):
     (["view", "--output-format", "summary-json"], "--session-file is missing")])
 def test_failures_leave_standard_output_empty(neff, capsys, arguments, says):
     (neff.parent / "short.bin").write_bytes(b"PK\x03")
+    os.mkfifo(neff.parent / "fifo.neff")
     assert neuron_profile.main(arguments) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and says in printed.err

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.input_limits import TEXT_BYTES
+from nki_mlir.targets.neuron.format.artifacts import read_archive
 
 
 class ToolError(NkiMlirError):
@@ -14,11 +14,11 @@ class ToolError(NkiMlirError):
 
 
 def read(file: str | Path | None, option: str) -> bytes:
-    """Read the file that an option names. Raise ``ToolError`` if it is missing or unreadable."""
+    """Read the file that an option names. Raise ``ToolError`` if it is missing, unreadable or a pipe."""
     if not file:
         raise ToolError(what=f"{option} is missing", fix=f"name the file with {option}")
     try:
-        return TEXT_BYTES.read(file)
+        return read_archive(file)
     except OSError as error:
         use = f"with {option}" if option.startswith("-") else f"for input {option}"
         raise ToolError(what=f"cannot read {file}: {error.strerror}", fix=f"name a file that exists {use}") from None
