@@ -23,7 +23,7 @@
 // CHECK:           %[[SOURCE:.*]] = memref.reinterpret_cast %[[TILE]] to offset: [%{{.*}}], sizes: [32, 64], strides: [256, 1]
 // CHECK:           %[[TARGET:.*]] = memref.reinterpret_cast %[[FACTORS]] to offset: [%{{.*}}], sizes: [32, 64], strides: [64, 1]
 // CHECK:           linalg.generic {{.*}} ins(%[[SOURCE]] : {{.*}}) outs(%[[TARGET]] : {{.*}}) {
-// CHECK:             "scalar.convert"
+// CHECK:             "scalar.convert"(%{{.*}}) : (f16) -> f32
 // CHECK:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
 // CHECK-NOT:       "scalar.convert"
 // CHECK:           scf.for %[[J:.*]] = %c0 to %c4 step %c1 {
@@ -33,7 +33,7 @@
 // TILES-LABEL: func.func @repeated(
 // TILES:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
 // TILES-NEXT:      scf.for %{{.*}} = %c0 to %c4 step %c1 {
-// TILES:             "scalar.convert"
+// TILES:             "scalar.convert"(%{{.*}}) : (f16) -> f32
 func.func @repeated(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"},
                     %y: !sums {nki.name = "y", nki.shared = 0 : i64}) {
   %c0 = arith.constant 0 : index
@@ -71,7 +71,7 @@ func.func @repeated(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"},
 // The loop changes the tile: the conversion stays.
 // CHECK-LABEL: func.func @written(
 // CHECK:         scf.for %{{.*}} = %c0 to %c4 step %c1 {
-// CHECK:           "scalar.convert"
+// CHECK:           "scalar.convert"(%{{.*}}) : (f16) -> f32
 func.func @written(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"},
                    %y: !sums {nki.name = "y", nki.shared = 0 : i64}) {
   %c0 = arith.constant 0 : index
