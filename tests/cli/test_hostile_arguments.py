@@ -117,8 +117,7 @@ def test_scripts_of_the_debugger_are_read_whatever_their_bytes(kernel, tmp_path,
 @pytest.mark.parametrize("command, arguments", [
     (run, ["/dev/zero"]), (opt, ["/dev/zero"]), (calibrate, ["/dev/zero"]), (grade, ["/dev/zero", "k.py"]),
     (score, ["/dev/zero", "-r", "k.py"]),
-    (tune, ["/dev/zero", "-r", "k.py", "--space", "A=1,2"]), (neuron_bench, ["exec", "/dev/zero"]),
-    (neuron_profile, ["capture", "-n", "/dev/zero"]),
+    (tune, ["/dev/zero", "-r", "k.py", "--space", "A=1,2"]),
     (run, ["k.py:f", "--arg", "4x4xf32", "--on=eager", "--step", "--script=/dev/zero"])],
     ids=lambda value: value.__name__ if hasattr(value, "__name__") else " ".join(value)[:30])
 def test_files_without_an_end(command, arguments, kernel, tmp_path, monkeypatch, capsys):
@@ -126,6 +125,14 @@ def test_files_without_an_end(command, arguments, kernel, tmp_path, monkeypatch,
     monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100000")
     assert command.main(arguments) == 1
     assert "takes 100,001 bytes, more than the limit of 100,000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command, arguments", [
+    (neuron_bench, ["exec", "/dev/zero"]), (neuron_profile, ["capture", "-n", "/dev/zero"])])
+def test_a_compiled_kernel__is_a_regular_file(command, arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(arguments) == 1
+    assert "cannot read /dev/zero: it is not a regular file" in capsys.readouterr().err
 
 
 def test_a_reference_without_an_end__is_no_file(kernel, tmp_path, monkeypatch, capsys):
