@@ -145,22 +145,21 @@ def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     texts: dict[str, str] = {}
     failing = set[str]()
-    with old_file(file.path, file.old) as path:
-        cases = cases_of(run_file(path), file.path)
-    for kernel, positional, keywords in cases:
-        if (name := kernel.__name__) in names:
-            try:
-                specialization = kernel.lower(*copied(positional), **keywords).specialization
-            except Exception as error:
-                if not isinstance(error, NkiMlirError) and raised_at(error) is None:
-                    raise                       # a defect of the toolchain
-                failing.add(name)
-                continue
-            text = kernel_text(specialization.program_modules, release=release, file=file.path)
-            if texts.setdefault(name, text) != text:
-                raise Unprintable(what=f"one text of {name} for the several arguments of cases()",
-                                  fix="give the arguments of one call after --check").located(
-                    Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
+    with old_file(file.path, file.old) as path:         # its source is read when a kernel is captured
+        for kernel, positional, keywords in cases_of(run_file(path), file.path):
+            if (name := kernel.__name__) in names:
+                try:
+                    specialization = kernel.lower(*copied(positional), **keywords).specialization
+                except Exception as error:
+                    if not isinstance(error, NkiMlirError) and raised_at(error) is None:
+                        raise                       # a defect of the toolchain
+                    failing.add(name)
+                    continue
+                text = kernel_text(specialization.program_modules, release=release, file=file.path)
+                if texts.setdefault(name, text) != text:
+                    raise Unprintable(what=f"one text of {name} for the several arguments of cases()",
+                                      fix="give the arguments of one call after --check").located(
+                        Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
     return {name: text for name, text in texts.items() if name not in failing}
 
 

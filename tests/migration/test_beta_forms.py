@@ -5,7 +5,9 @@ import pytest
 
 from nki_mlir import extensions
 from nki_mlir.cli.migrate import main
+from nki_mlir.cli.migration_check import printed_cases
 from nki_mlir.migration.beta_forms import as_beta, functions_in_beta_form
+from nki_mlir.migration.files import migrated
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 
@@ -36,6 +38,14 @@ def test_values_and_report(tmp_path, capsys, monkeypatch):
     assert main([f"{file}:scaled", "--check", "40x16xf32"]) == 0
     new, report = capsys.readouterr()
     assert "mask" not in new and "nisa.activation(dst=" in new and "scaled on eager: the same values\n" in report
+
+
+def test_a_kernel_that_is_printed__keeps_the_names_of_its_source(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(HEAD + "import numpy as np\n\n\n" + BETA.replace("i in", "row in").replace("i * 32", "row * 32")
+                    + "\n\ndef cases():\n    return [(scaled, (np.ones((64, 16), np.float32),))]\n")
+    old, = migrated(file, "2.32")
+    assert "    for row in range(2):\n" in printed_cases(old, {"scaled"}, "2.32")["scaled"]
 
 
 def test_functions_of_the_current_form_stay():
