@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.command import CommandParser, command_line, exit_status
-from nki_mlir.cli.standins.tool_files import ToolError, read
+from nki_mlir.cli.standins.tool_files import ToolError, read_compiled
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.format.artifacts import unpack_kernel
 from nki_mlir.targets.neuron.profile.vendor_summary import SOURCE
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Write the latencies; all percentiles are equal."""
-    kernel = unpack_kernel(read(options.neff, "NEFF"), options.neff)
+    kernel = unpack_kernel(read_compiled(options.neff, "NEFF"), options.neff)
     timing = time_programs(kernel.programs, mode=kernel.mode)
     microseconds = timing.total_ns / 1e3
     latency = {str(p): microseconds for p in PERCENTILES}

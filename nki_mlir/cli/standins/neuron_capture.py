@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nki_mlir.array_files import UnreadableArray, read_array
-from nki_mlir.cli.standins.tool_files import ToolError, read
+from nki_mlir.cli.standins.tool_files import ToolError, read, read_compiled
 from nki_mlir.files import write_file
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
@@ -20,7 +20,7 @@ from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 
 def capture(options: argparse.Namespace) -> int:
     """Execute the kernel on its inputs, and write the traces and outputs that the options select."""
-    kernel = unpack_kernel(read(options.neff, "--neff"), options.neff)
+    kernel = unpack_kernel(read_compiled(options.neff, "--neff"), options.neff)
     inputs = read_inputs(kernel, pairs_of(options))
     if options.save_output or options.save_output_npy:
         save_outputs(kernel, inputs, options)

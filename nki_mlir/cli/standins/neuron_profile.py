@@ -18,7 +18,7 @@ from typing import Any
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.command import CommandParser, command_line, exit_status, words_of_program
-from nki_mlir.cli.standins.tool_files import ToolError, read
+from nki_mlir.cli.standins.tool_files import ToolError, read_compiled
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of_kernel, reads_profile, unpack_trace
 from nki_mlir.version import __version__
@@ -145,9 +145,9 @@ def inspect(options: argparse.Namespace) -> int:
 def view(options: argparse.Namespace) -> int:
     """Print or write a trace in the form that ``--output-format`` names."""
     file = options.session_file or "" if options.session_dir is None else newest_trace(options.session_dir)
-    trace = unpack_trace(read(file, "--session-file"), str(file))
+    trace = unpack_trace(read_compiled(file, "--session-file"), str(file))
     if options.neff_path is not None:
-        digest = digest_of_kernel(read(options.neff_path, "--neff-path"), options.neff_path)
+        digest = digest_of_kernel(read_compiled(options.neff_path, "--neff-path"), options.neff_path)
         if digest != trace.digest:
             print(f"warning: {file} is a trace of another build of {trace.kernel} than {options.neff_path}",
                   file=sys.stderr)
@@ -207,7 +207,7 @@ def newest_trace(folder: str) -> Path:
 # -- totals ------------------------------------------------------------------------------------------------------------
 def show_session(options: argparse.Namespace) -> int:
     """Print the totals of a trace; it needs no NEFF."""
-    trace = unpack_trace(read(options.session_file, "--session-file"), options.session_file)
+    trace = unpack_trace(read_compiled(options.session_file, "--session-file"), options.session_file)
     with reads_profile(options.session_file):
         print_totals(trace, options)
     return 0
