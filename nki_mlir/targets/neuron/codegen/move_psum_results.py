@@ -8,8 +8,8 @@ A result is moved when its last product is done, as far as products wrote its ti
 from SBUF. A tile of several banks each of which has its own products is moved bank by bank: each bank is copied, and
 free, when its last product is done. The pass moves all tiles of the kernel's line that occupies most of PSUM at the
 peak, then the tiles of the next line, until the others fit in program order. Tiles to which later products add, whose
-address the kernel chose, or that other runs of instructions use as well, stay; if PSUM is then too small, ``allocate-
-on-chip`` raises the error.
+address the kernel chose, or that other runs of instructions use as well, stay; if PSUM is then too small,
+``allocate-on-chip`` raises the error.
 
 A ``percent`` below 100 keeps the rest of PSUM free, and one more byte: products of the next iteration start there while
 this iteration's results are read.
