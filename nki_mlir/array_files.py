@@ -9,6 +9,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import TENSOR_BYTES
+
 REASON = 200                        # characters of NumPy's reason, which may quote the whole header
 DAMAGES = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, RecursionError,
            TokenError, BadZipFile)  # the exceptions that NumPy raises for damaged files
@@ -19,16 +22,20 @@ class UnreadableArray(ValueError):
 
 
 def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = None) -> np.ndarray:
-    """Return the array in a ``.npy`` file, in this machine's byte order. Raise ``UnreadableArray``.
+    """Return the array in a ``.npy`` file, in this machine's byte order. Raise ``UnreadableArray``, or
+    ``InputTooLarge`` for a file that is larger than the limit of memory.
 
     With ``mmap_mode`` the values stay in the file, in the file's byte order. Pipes and devices are refused: to open a
     pipe would wait for a writer, and NumPy reads only files in which it can move.
     """
     try:
-        if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+        status = os.stat(path)
+        if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
             raise UnreadableArray("cannot be read: it is not a regular file")
+        if mmap_mode is None:
+            TENSOR_BYTES.check(status.st_size, "the file of the array", os.fspath(path))
         array: object = np.load(path, mmap_mode, allow_pickle=False)
-    except UnreadableArray:
+    except (UnreadableArray, NkiMlirError):
         raise
     except DAMAGES as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -85,6 +85,18 @@ def test_capture_saves_outputs_of_inputs_from_files(neff, capsys):
     np.testing.assert_array_equal(np.fromfile(name, np.float32), np.ones(128 * 256, np.float32))
 
 
+def test_inputs_have_the_limit_of_tensors(neff, capsys, monkeypatch):
+    np.save("a.npy", A)
+    B.tofile("b.bin")
+    arguments = ["capture", "-n", "renamed.neff", "a", "a.npy", "b", "b.bin"]
+    monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "1000")
+    assert neuron_profile.main(arguments) == 0
+    monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", str(B.nbytes - 1))
+    assert neuron_profile.main(arguments) == 1
+    assert f"b.bin:1:1: error: the file takes {B.nbytes:,} bytes, more than the limit of {B.nbytes - 1:,} " in (
+        capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(("arguments", "says"), [
     (["capture", "-n", "missing.neff"], "cannot read missing.neff: No such file"),
     (["capture", "-n", "fifo.neff"], "cannot read fifo.neff: it is not a regular file"),

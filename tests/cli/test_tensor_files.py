@@ -10,6 +10,7 @@ import pytest
 from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli import arguments
 from nki_mlir.cli.arguments import BadArgumentText, fill, tensor_of_file
+from nki_mlir.input_limits import InputTooLarge
 from nki_mlir.scalar.dtypes import FLOAT32
 
 NAMED = ("float32", "float16", "int32", "uint32", "int16", "uint16", "int8", "uint8")
@@ -50,3 +51,21 @@ def test_file__of_another_shape_is_an_error_before_its_values_are_read(tmp_path,
     with pytest.raises(BadArgumentText, match=r"the file has shape \(2, 3\)"):
         fill((2, 2), FLOAT32, str(tmp_path / "x.npy"), 0, "2x2xf32=x.npy")
     assert modes == ["r"]
+
+
+def test_file__beyond_the_limit_of_memory_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((8, 4), np.float32))
+    monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", "256")
+    assert os.path.getsize(path) == 256 and tensor_of_file(str(path), True).shape == (8, 4)
+    monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", "255")
+    assert tensor_of_file(str(path), False).shape == (8, 4)
+    for text in (str(path), f"8x4xf32={path}", f"x={path}"):
+        with pytest.raises(InputTooLarge) as error:
+            arguments.parse_arguments([text])
+        assert str(error.value) == (
+            f"{path}:1:1: error: the file of the array takes 256 bytes, more than the limit of 255 [NKI-INPUT-SIZE]\n"
+            "  why: reading it takes several times as much memory\n"
+            "  fix: set NKI_MLIR_INPUT_BYTES to a larger number of bytes")
+    with pytest.raises(BadArgumentText, match=r"the file has shape \(8, 4\)"):      # its header is read alone
+        fill((2, 2), FLOAT32, str(path), 0, "2x2xf32=x.npy")

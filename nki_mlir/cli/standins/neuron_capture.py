@@ -12,6 +12,7 @@ import numpy as np
 from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli.standins.tool_files import ToolError, read, read_compiled
 from nki_mlir.files import write_file
+from nki_mlir.input_limits import TENSOR_BYTES
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
 from nki_mlir.targets.neuron.profile import profile_of
@@ -83,12 +84,14 @@ def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
         if v.name not in files:
             inputs.append(np.zeros(v.shape, v.dtype.numpy))
             continue
-        data, file = read(files[v.name], v.name), files[v.name]
+        file = files[v.name]
         if file.endswith(".npy"):
             try:
                 data = read_array(file).tobytes()
             except UnreadableArray as error:
                 raise ToolError(what=f"{file}: {error}", fix="give what numpy.save wrote") from None
+        else:
+            data = read(file, v.name, TENSOR_BYTES.read)
         if len(data) != v.nbytes:
             raise ToolError(what=f"{file} has {len(data)} bytes, input {v.name} takes {v.nbytes}",
                             fix=f"give {v.dtype.name}{list(v.shape)}")
