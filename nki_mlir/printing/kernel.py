@@ -39,6 +39,7 @@ from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.releases import OLDEST, check_release
 from nki_mlir.printing.rolled_transfers import roll_transfers
 from nki_mlir.printing.shared_programs import programs_apart
+from nki_mlir.printing.text_modules import modules_of_text
 from nki_mlir.python_commands import module_command
 from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
@@ -132,8 +133,13 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     if placement is None:
         roll_transfers(out)
     out.renumber()
-    return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
-        a for a in first.arguments if a.dtype is not None)) if a.kind == "input"], options.reciprocals), options.file)
+    inputs = [t for t, a in zip(tensors, (a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]
+    text = _file_text(first, out, inputs, options.reciprocals)
+    if placement is not None and (again := modules_of_text(text, first, inputs, on_cores)):
+        copies = [prepared(module, loops=False) for module in again]
+        placement.programs = _placed(copies, on_cores, options.reciprocals)[1].programs
+        text = _file_text(first, out, inputs, options.reciprocals)
+    return formatted(text, options.file)
 
 
 def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], several: bool) -> BodyPrinter:

@@ -39,7 +39,7 @@ class PlacedModule(PassObserver):
 class KeptPlacement:
     """The parts of the placement of programs, one for each core, that the text cannot express."""
 
-    programs: list[Program]
+    programs: list[Program]     # of the text, if it can be captured: its comment then counts what compiling it adds
     addresses: int = 0          # that no allocation can have
     engines: Counter[str] = field(default_factory=Counter)       # functions without a parameter for their engine
 
