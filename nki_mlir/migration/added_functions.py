@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions that the migration adds to the new text, for facts that the old text does not show.
 
-These are the dtype of an operation of a tile and a number, the dtype of a choice between two tiles, and whether a view
-has one dimension.
+These are the dtype of an operation of a tile and a number, the dtype of a choice between two tiles or of a sum of
+several, and whether a view has one dimension.
 
 before:  mean = total / 64              after:  mean = nl.multiply(total, 1 / 64, dtype=quotient_dtype(total))
          double = total * n                     double = nl.multiply(total, n, dtype=number_dtype(total.dtype, n))
@@ -22,6 +22,7 @@ from nki_mlir.migration.names import Names
 QUOTIENT = "quotient_dtype"
 NUMBER = "number_dtype"
 COMMON = "common_dtype"
+TOTAL = "total_dtype"
 ROWS = "as_rows"
 DEFINITIONS = {QUOTIENT: '''
 
@@ -57,6 +58,11 @@ def common_dtype(first, second):
     if nl.float32 in both or nl.tfloat32 in both or (first in words and second in words):
         return nl.float32
     return first if first in words else second if second in words else nl.bfloat16
+''', TOTAL: '''
+
+def total_dtype(dtype):
+    """Return the dtype in which tiles are added: float32, and that of integers of 32 bits."""
+    return dtype if dtype in (nl.int32, nl.uint32) else nl.float32
 ''', ROWS: '''
 
 def as_rows(view):

@@ -9,9 +9,9 @@ from functools import reduce
 import libcst as cst
 
 from nki_mlir.migration.facts import Fact, NumberFact, TensorFact, Unknown, join
+from nki_mlir.migration.names import parsed
 from nki_mlir.migration.run_time_loops import RunTimeLoops
 from nki_mlir.migration.selected_vectors import Selections, selected_names, with_assignments
-from nki_mlir.migration.statements import parsed
 
 
 def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:

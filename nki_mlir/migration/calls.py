@@ -169,6 +169,7 @@ class Calls(ElementwiseTexts):
     updated_tile: TensorFact | None = None         # the tile that the statement updates
     defaults: Mapping[str, ast.expr] = {}       # of the parameters that no call of the function passes
     partition_names: frozenset[str] = frozenset()
+    reduced: dict[str, str]         # the dtypes of the operands of reductions over programs, by the text of the call
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
         """Return (the memory, its text) of a buffer that the beta generation places."""
@@ -177,6 +178,10 @@ class Calls(ElementwiseTexts):
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
         """Rewrite a call that returns the launch grid or the program's index."""
         return self.new(f"{self.nl}.{name}({arguments})", NumberFact("int"))
+
+    def reduces_programs(self, axes: str) -> bool:
+        """Return whether a reduction over programs can end the loop over them. Subclasses know the statements."""
+        return False
 
     # -- operators -----------------------------------------------------------------------------------------------------
     def leave_BinaryOperation(self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation

@@ -42,6 +42,7 @@ from nki_mlir.migration.host_methods import HostMethods, has_vectors, value_of_c
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted, nodes_of, operator
+from nki_mlir.migration.program_reductions import REDUCTIONS
 from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS
 
@@ -54,7 +55,7 @@ class FunctionCalls(Calls):
     for given arguments."""
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
-    recipes = {**LANGUAGE, **TRANSFERS, **INSTRUCTIONS}
+    recipes = {**LANGUAGE, **TRANSFERS, **REDUCTIONS, **INSTRUCTIONS}
     host_methods: HostMethods                   # of classes of the file, whose value may replace a call
 
     vector_attributes: set[str]                 # of objects of a class of the file

@@ -23,7 +23,7 @@ from nki_mlir.migration.argument_facts import (
 )
 from nki_mlir.migration.calls import positional_names
 from nki_mlir.migration.engine_rows import values_of
-from nki_mlir.migration.expressions import MODULE, FunctionScope
+from nki_mlir.migration.expressions import MODULE, FunctionScope, LeftForAPerson
 from nki_mlir.migration.facts import (
     PSUM,
     SBUF,
@@ -39,7 +39,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, readable_elsewhere, with_inlined_calls
 from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, parsed
 from nki_mlir.migration.parameters import (
     Parameters,
     bound_names,
@@ -50,10 +50,10 @@ from nki_mlir.migration.parameters import (
     unstable,
 )
 from nki_mlir.migration.private_tiles import with_private_tiles
+from nki_mlir.migration.program_reductions import ProgramLoops, has_reductions
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
-from nki_mlir.migration.statements import parsed
 from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.tile_objects import TileObjects
 from nki_mlir.migration.transposed_tiles import transposed_tiles
@@ -99,6 +99,7 @@ class Kernels(TileObjects):
         self.cut_sizes: dict[str, frozenset[str]] = {}          # sizes of parameters that a mask has cut in some call
         self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
         self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
+        self.reduction_line, self.reduced = 0, {}       # of the last reduction over programs
         self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
 
     # -- launches ------------------------------------------------------------------------------------------------------
@@ -462,9 +463,7 @@ class Kernels(TileObjects):
         for k in range(rank):
             variable, inner = program_loops.loop_variable(f"program_{k}", inner, counts)
             variables.append(variable)
-        for k in reversed(range(rank)):
-            inner = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"),
-                             cst.IndentedBlock(inner))]
+        inner = self._loops(variables, inner)
         default = f"({', '.join(['1'] * rank)}{',' if rank == 1 else ''})"
         parameter = cst.Param(cst.Name("grid"), default=cst.parse_expression(default),
                               equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
@@ -474,27 +473,27 @@ class Kernels(TileObjects):
         changed = {"kwonly_params": [*by_name, parameter]} if by_name else {"params": [*node.params.params, parameter]}
         return [*shared, *inner, *returns], node.params.with_changes(**changed)
 
+    def _loops(self, variables: list[str], body: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+        """Return loops over the programs around a body."""
+        if has_reductions(body, self.reduced):
+            try:
+                loops = ProgramLoops(variables[0], self.nl, self.nisa, self.fresh, self.reduced).around(body)
+                self.report.changed(self.reduction_line, "nl.all_reduce becomes a loop that combines the tiles of all "
+                                                         "programs, between two loops over the programs")
+                return loops
+            except LeftForAPerson as error:
+                self.report.left(self.reduction_line, str(error))
+        for k in reversed(range(len(variables))):
+            body = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"), cst.IndentedBlock(body))]
+        return body
+
+    def reduces_programs(self, axes: str) -> bool:
+        """Return whether the statement that is being rewritten may reduce over all programs: it is one of the kernel
+        itself, whose grid has one axis."""
+        self.reduction_line = self.line
+        return self.on_grid and self.axes == {0} and len(self.callers) == 1 and len(self.prelude) == 2 and axes.strip(
+            "[](), ") == "0"
+
     def _is_shared(self, statement: cst.BaseStatement, hidden: set[str], counts: Counter[str]) -> bool:
-        """Return whether a statement is the same for all programs: arithmetic of the host, or a tensor that they
-        share, also under a condition."""
-        if not isinstance(statement, cst.SimpleStatementLine | cst.If):
-            return False
-        tree = ast.parse(program_loops.dedented(statement)).body[0]
-        assert isinstance(tree, ast.FunctionDef)
-        if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
-            return False
-        bound = bound_names(tree)
-        if any(counts[n] > bound[n] for n in bound):
-            return False
-        calls = [c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, (ast.Name, ast.Attribute))]
-        for call in calls:
-            meaning = self.parameters.meaning(call.func)
-            if meaning in ("nl.ndarray", "nl.zeros", "nl.shared_constant", "nl.shared_identity_matrix"):
-                if meaning in ("nl.ndarray", "nl.zeros") and "shared_hbm" not in ast.unparse(call):
-                    return False
-            elif meaning.startswith(("nl.", "nisa.")) and meaning not in ("nl.ds", "nisa.get_nc_version"):
-                return False
-            elif isinstance(call.func, ast.Name) and call.func.id in {*self.functions, *self.local}:
-                return False
-        return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign, ast.If))
-                   for s in ast.walk(tree) if isinstance(s, ast.stmt) and s is not tree)
+        return program_loops.is_shared(statement, hidden, counts, self.parameters.meaning,
+                                       {*self.functions, *self.local})

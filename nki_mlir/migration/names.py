@@ -259,6 +259,11 @@ class NodesByClass:
         return cast(list[N], self._nodes.get(kind, []))
 
 
+def parsed(text: str) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
+    """Return the statements of a text."""
+    return [s for s in cst.parse_module(text + "\n").body]
+
+
 def nodes_of(tree: cst.CSTNode, kind: type[N]) -> list[N]:
     """Return all nodes of a class in a tree."""
     return NodesByClass(tree).of(kind)

@@ -4,11 +4,13 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Callable, Collection
 
 import libcst as cst
 
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Substitution
+from nki_mlir.migration.parameters import bound_names
 
 
 def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[str]
@@ -29,6 +31,34 @@ def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[s
                     block = cst.IndentedBlock(other_statements).visit(original)
                     return program, [*cst.ensure_type(block, cst.IndentedBlock).body]
     return program, body
+
+
+def is_shared(statement: cst.BaseStatement, hidden: set[str], counts: Counter[str], meaning: Callable[[ast.expr], str],
+              functions: Collection[str]) -> bool:
+    """Return whether a statement is the same for all programs: arithmetic of the host, or a tensor that they share,
+    also under a condition. It reads no name that programs bind (``hidden``), and calls no function of the file."""
+    if not isinstance(statement, cst.SimpleStatementLine | cst.If):
+        return False
+    tree = ast.parse(dedented(statement)).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
+        return False
+    bound = bound_names(tree)
+    if any(counts[n] > bound[n] for n in bound):
+        return False
+    for call in ast.walk(tree):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute))):
+            continue
+        called = meaning(call.func)
+        if called in ("nl.ndarray", "nl.zeros", "nl.shared_constant", "nl.shared_identity_matrix"):
+            if called in ("nl.ndarray", "nl.zeros") and "shared_hbm" not in ast.unparse(call):
+                return False
+        elif called.startswith(("nl.", "nisa.")) and called not in ("nl.ds", "nisa.get_nc_version"):
+            return False
+        elif isinstance(call.func, ast.Name) and call.func.id in functions:
+            return False
+    return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign, ast.If))
+               for s in ast.walk(tree) if isinstance(s, ast.stmt) and s is not tree)
 
 
 def terms_of(statement: cst.BaseStatement) -> set[str]:

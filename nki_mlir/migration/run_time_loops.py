@@ -18,8 +18,9 @@ import libcst as cst
 
 from nki_mlir.migration.elementwise import INTEGERS
 from nki_mlir.migration.facts import PSUM, Fact, TensorFact
+from nki_mlir.migration.names import parsed
 from nki_mlir.migration.parameters import bound_names
-from nki_mlir.migration.statements import Statements, parsed
+from nki_mlir.migration.statements import Statements
 
 
 @dataclass(frozen=True)

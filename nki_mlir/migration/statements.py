@@ -34,6 +34,7 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.functions import shape_names, size_name, sizes_of_blocks
 from nki_mlir.migration.inner_comments import inner_comments, lines_above
+from nki_mlir.migration.names import parsed
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names, names_read
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
@@ -41,12 +42,6 @@ from nki_mlir.migration.unpacked_loops import unpacked
 from nki_mlir.migration.updates import TileUpdates
 
 LastPart = TypeVar("LastPart", cst.Else | None, cst.Finally | None)
-Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
-
-
-def parsed(text: str) -> list[Statement]:
-    """Return the statements of a text."""
-    return [s for s in cst.parse_module(text + "\n").body]
 
 
 def is_constant(node: cst.BaseExpression) -> bool:

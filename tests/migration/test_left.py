@@ -55,7 +55,8 @@ def migrated(line):
     ("tile = nl.load_transpose2d(x, mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),
     ("tile = nl.add(x.tile, x.other, mask=p < 8)",
      "nl.add under a mask, of operands that the text does not show to be tiles"),
-    ("tile = nl.all_reduce(tile, op=np.add, program_axes=[0])", "nl.all_reduce has no counterpart")])
+    ("tile = nl.all_reduce(tile, op=np.add, program_axes=[0])", "nl.all_reduce in a loop, a branch or a helper, or along "
+     "some of several axes: let a loop over the programs end before it, combine the tiles of all, and begin another loop")])
 def test_line_is_left(line, why):
     left, text = migrated(line)
     assert left == [why] and any(line in other for other in text)

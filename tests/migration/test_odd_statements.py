@@ -66,7 +66,8 @@ def test_all_parts_of_a_statement_are_rewritten(body, tmp_path):
 
 
 def test_a_mask_of_a_product_may_select_rows_that_are_added(tmp_path):
-    assert_same_values(PRODUCT, tmp_path, floats(80, 96), floats(80, 24))
+    """Their sums are exact: BLAS may add other numbers of rows in another order."""
+    assert_same_values(PRODUCT, tmp_path, np.rint(floats(80, 96) * 8), np.rint(floats(80, 24) * 8))
 
 
 def test_a_mask_cuts_both_values_of_a_conditional_expression(tmp_path):

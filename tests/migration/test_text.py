@@ -9,9 +9,9 @@ import pytest
 from nki_mlir.compat import install
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.names import parsed
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
-from nki_mlir.migration.statements import parsed
 from nki_mlir.migration.views import part_of
 from tests.migration.test_migration import loaded
 

@@ -41,7 +41,7 @@ FILLS = (0, 0x41, 0xC2, 0xFF)
 
 
 class WithoutReductionsOverPrograms(BetaWriter):
-    """``nl.all_reduce`` is left for a person."""
+    """``nl.all_reduce`` within other statements is left for a person."""
 
     meetings = (lambda writer: False,)
 
