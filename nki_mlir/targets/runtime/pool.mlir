@@ -9,6 +9,9 @@
 // @busy set (a nested call, another thread) is sent away. An item's status other than 0 stops the rest, and the first one
 // is the result.
 //
+// A worker on the caller's processor runs instead of the caller, not beside it. Where other processes keep all processors
+// busy, the system leaves it there for many jobs. So a worker that enters a job there moves to another processor.
+//
 // Each word that threads contend for has a cache line pair of its own.
 
 llvm.mlir.global internal @gate(0 : i64) {alignment = 128 : i64} : i64
@@ -19,6 +22,7 @@ llvm.mlir.global internal @status(0 : i64) {alignment = 128 : i64} : i64
 llvm.mlir.global internal @count(0 : i64) {alignment = 128 : i64} : i64     // of the open job; so are item and argument
 llvm.mlir.global internal @item() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
 llvm.mlir.global internal @argument() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+llvm.mlir.global internal @processor(-1 : i32) : i32                        // the caller's
 llvm.mlir.global internal @stop(0 : i32) {alignment = 128 : i64} : i32
 llvm.mlir.global internal @workers(0 : i32) : i32
 llvm.mlir.global internal @spins(4000 : i32) : i32                          // pauses before a worker sleeps
@@ -28,6 +32,9 @@ llvm.func @pthread_create(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
 llvm.func @pthread_join(i64, !llvm.ptr) -> i32
 llvm.func @syscall(i64, ...) -> i64
 llvm.func @sched_yield() -> i32
+llvm.func @sched_getcpu() -> i32
+llvm.func @sched_getaffinity(i32, i64, !llvm.ptr) -> i32
+llvm.func @sched_setaffinity(i32, i64, !llvm.ptr) -> i32
 
 // futex(&epoch, FUTEX_WAIT_PRIVATE, seen). The epoch is the high half of the gate, at byte 4 on a little-endian machine.
 llvm.func internal @sleep(%seen: i32) {
@@ -65,6 +72,46 @@ llvm.func internal @wake() {
 
 llvm.func internal @pause() {
   llvm.inline_asm has_side_effects "@PAUSE@", "~{memory}" : () -> ()
+  llvm.return
+}
+
+// Leave a processor if this thread runs there and may run on others: without it in the set of processors, Linux moves
+// the thread at once. Then the thread gets its set back. A set has 1,024 processors; where there are more, Linux reports
+// none, and the thread stays.
+llvm.func internal @leave_processor(%processor: i32) {
+  %c0 = arith.constant 0 : i32
+  %c6 = arith.constant 6 : i32
+  %c63 = arith.constant 63 : i32
+  %one = arith.constant 1 : i64
+  %bytes = arith.constant 128 : i64
+  %words = arith.constant 16 : i32
+  %set = llvm.alloca %bytes x i8 {alignment = 8 : i64} : (i64) -> !llvm.ptr
+  %here = llvm.call @sched_getcpu() : () -> i32
+  %same = arith.cmpi eq, %here, %processor : i32
+  %word_number = arith.shrsi %here, %c6 : i32
+  %is_first = arith.cmpi ult, %word_number, %words : i32
+  %leaves = arith.andi %same, %is_first : i1
+  scf.if %leaves {
+    %r = llvm.call @sched_getaffinity(%c0, %bytes, %set) : (i32, i64, !llvm.ptr) -> i32
+    %is_known = arith.cmpi eq, %r, %c0 : i32
+    scf.if %is_known {
+      %slot = llvm.getelementptr %set[%word_number] : (!llvm.ptr, i32) -> !llvm.ptr, i64
+      %word = llvm.load %slot : !llvm.ptr -> i64
+      %number = arith.andi %here, %c63 : i32
+      %shift = arith.extui %number : i32 to i64
+      %bit = arith.shli %one, %shift : i64
+      %minus_one = arith.constant -1 : i64
+      %every_other = arith.xori %bit, %minus_one : i64
+      %others = arith.andi %word, %every_other : i64
+      llvm.store %others, %slot : i64, !llvm.ptr
+      %moved = llvm.call @sched_setaffinity(%c0, %bytes, %set) : (i32, i64, !llvm.ptr) -> i32
+      llvm.store %word, %slot : i64, !llvm.ptr
+      %has_moved = arith.cmpi eq, %moved, %c0 : i32         // an empty set is refused
+      scf.if %has_moved {
+        %s = llvm.call @sched_setaffinity(%c0, %bytes, %set) : (i32, i64, !llvm.ptr) -> i32
+      }
+    }
+  }
   llvm.return
 }
 
@@ -130,6 +177,9 @@ llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
       %entered = llvm.extractvalue %x[1] : !llvm.struct<(i64, i1)>
       %now = arith.select %entered, %epoch, %done : i32
       scf.if %entered {
+        %pprocessor = llvm.mlir.addressof @processor : !llvm.ptr
+        %of_caller = llvm.load %pprocessor : !llvm.ptr -> i32
+        llvm.call @leave_processor(%of_caller) : (i32) -> ()
         llvm.call @work() : () -> ()
         %left = llvm.atomicrmw sub %pgate, %one acq_rel : !llvm.ptr, i64
       }
@@ -189,6 +239,9 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     llvm.store %argument, %pargument : !llvm.ptr, !llvm.ptr
     llvm.store %zero, %pnext : i64, !llvm.ptr
     llvm.store %zero, %pstatus : i64, !llvm.ptr
+    %pprocessor = llvm.mlir.addressof @processor : !llvm.ptr
+    %here = llvm.call @sched_getcpu() : () -> i32
+    llvm.store %here, %pprocessor : i32, !llvm.ptr
     %old = llvm.load %pgate atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
     %kept = arith.andi %old, %epochs : i64
     %stepped = arith.addi %kept, %epoch_one : i64

@@ -2,16 +2,21 @@
 """The pool of threads: each item runs once, a status ends the job; which programs of a grid a thread runs together."""
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.targets.cpu.kernel import neighbours_of
 from nki_mlir.targets.runtime import host
+from nki_mlir.targets.runtime.jit import addresses_text, compile_functions
 from nki_mlir.targets.runtime.machine import machine
 
 ITEM = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -46,6 +51,53 @@ def test_a_status_ends_the_job() -> None:
         return 5
     assert run_items(1000, item) == 5
     assert 1 <= len(items) <= machine().threads
+
+
+def leave_processor() -> Callable[[int], None]:
+    """Return the function by which a worker leaves the caller's processor, from another copy of the pool's code."""
+    names = ["leave_processor"]
+    text = host.spelled(Path(host.__file__).with_name("pool.mlir").read_text(encoding="utf-8")) + addresses_text(names)
+    address, = compile_functions(lambda: ir.Module.parse(text), names, text).addresses
+    return ctypes.CFUNCTYPE(None, ctypes.c_int32)(address)
+
+
+def test_a_worker_leaves_the_processor_of_the_caller() -> None:
+    processors, leave = os.sched_getaffinity(0), leave_processor()
+    if len(processors) < 2:
+        pytest.skip("there is one processor")
+    here = ctypes.CDLL(None).sched_getcpu
+    first, second = sorted(processors)[:2]
+    seen: list[object] = []
+
+    def worker() -> None:
+        os.sched_setaffinity(0, {first})
+        leave(first)                                    # it may run on no other processor
+        seen.append((here(), os.sched_getaffinity(0)))
+        for _ in range(20):                             # Linux may move the thread back before it is asked where it runs
+            os.sched_setaffinity(0, {first})
+            os.sched_setaffinity(0, {first, second})
+            leave(first)
+            if here() == second:
+                break
+        seen.append((here(), os.sched_getaffinity(0)))
+    thread = threading.Thread(target=worker)
+    thread.start()
+    thread.join()
+    assert seen == [(first, {first}), (second, {first, second})]
+
+
+def test_a_worker_stays_on_another_processor() -> None:
+    processors, leave = os.sched_getaffinity(0), leave_processor()
+    seen: list[set[int]] = []
+
+    def worker() -> None:
+        for processor in (-1, 1 << 10, 1 << 30):
+            leave(processor)
+            seen.append(os.sched_getaffinity(0))
+    thread = threading.Thread(target=worker)
+    thread.start()
+    thread.join()
+    assert seen == [processors] * 3
 
 
 @pytest.mark.parametrize("grid, threads, expected", [
