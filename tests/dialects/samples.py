@@ -4,7 +4,7 @@
 A tile is written ``sbuf PxFxf32``: its memory, its extents (numbers, or letters that ``sizes`` defines), its dtype.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
@@ -207,8 +208,20 @@ _GIVEN = [
            {"to_all": False, "groups": "[[0]]"}, ({"K": 8}, {"K": 512})),
     Sample("nisa.rank_id", {"dst": "sbuf 1x1xi32"}, {"steps": 1, "groups": "[[0]]"}, ({"P": 1},)),
 ]
-PROGRAMS["tests", "turned"] = lambda arrays, numbers: arrays[0].astype(np.float32).T * numbers[0] + sum(
-    a.astype(np.float32) for a in arrays[1:])
+
+
+def turned(arrays: Sequence[np.ndarray], numbers: Sequence[float]) -> np.ndarray:
+    """The program of the sample, which refuses shapes as a custom operator does: with an error of the toolchain."""
+    result, *added = [array.astype(np.float32) for array in arrays]
+    result = result.T * numbers[0]
+    for array in added:
+        if array.size != 1 and array.shape != result.shape:
+            raise NkiMlirError(f"turned adds arrays of shape {list(result.shape)}, got {list(array.shape)}")
+        result = result + array
+    return result
+
+
+PROGRAMS["tests", "turned"] = turned
 SAMPLES = {s.name: s for s in _GIVEN}
 
 
