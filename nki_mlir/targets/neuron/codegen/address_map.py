@@ -6,97 +6,132 @@ with long live ranges come from one end and the others from the other, so that g
 an order whose addresses are known, and finds the buffers that occupied the bytes of a new buffer before it.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from math import inf
+from bisect import bisect_left, bisect_right
+
+from nki_mlir.targets.runtime.compiled_class import new_array
 
 
 class FreeRanges:
-    """The free bytes of a partition, as ranges in order. ``bank``: the size of a bank, which only larger buffers cross;
+    """The free bytes of a partition: ``count`` ranges in order, with their ``starts`` and ``ends``.
 
-    0 without banks. ``released`` is, for each bank, the number of releases until its last one. If several banks have
-    equal room, a buffer gets the least recently released: an instruction that runs later than scheduled then delays no
-    other instruction that writes the bank. On devices this gains about 3%, as measured by others. Without ``rotates`` a
-    buffer gets the first of equal banks, which leaves larger gaps.
+    ``bank``: the size of a bank, which only larger buffers cross; 0 without banks. ``released`` is, for each bank, the
+    number of releases until its last one. If several banks have equal room, a buffer gets the least recently released:
+    an instruction that runs later than scheduled then delays no other instruction that writes the bank. On devices this
+    gains about 3%, as measured by others. Without ``rotates`` a buffer gets the first of equal banks, which leaves
+    larger gaps. ``buffers``: how many are allocated at once at most.
     """
 
-    def __init__(self, start: int, end: int, bank: int = 0, rotates: bool = True) -> None:
-        self.ranges = [(start, end)] if start < end else []
+    starts: list[int]
+    ends: list[int]
+    count: int
+    bank: int
+    rotates: bool
+    released: list[int]
+    releases: int
+
+    def __init__(self, start: int, end: int, bank: int = 0, rotates: bool = True, buffers: int = 100) -> None:
+        self.starts, self.ends = new_array(buffers + 2), new_array(buffers + 2)
+        self.starts[0], self.ends[0], self.count = start, end, int(start < end)
         self.bank, self.rotates = bank, rotates
-        self.released = [0] * (-(-end // bank) if bank else 0)
+        self.released = new_array(-(-end // bank) if bank else 0)
         self.releases = 0
 
-    def take(self, size: int, from_end: bool) -> int | None:
-        """Allocate a buffer of that size in the smallest range that has room, and return its address; return None
-        without such a range."""
-        if self.bank and self.rotates and size <= self.bank and not from_end:
+    def take(self, size: int, from_end: bool) -> int:
+        """Allocate a buffer of that size in the smallest range that has room, and return its address; return -1 without
+        such a range."""
+        least, address = -1, -1
+        if self.bank > 0 and self.rotates and size <= self.bank and not from_end:
             address = self.in_bank(size)
-            return None if address is None else self.cut(address, size)
-        least, address, bank = -1, None, self.bank
-        for start, end in self.ranges:
-            length = end - start
-            if length < size or 0 <= least < length or (length == least and not from_end):
-                continue
-            at = self.within(start, end, size, from_end) if bank else end - size if from_end else start
-            if at is not None:
-                least, address = length, at
-        return None if address is None else self.cut(address, size)
+        else:
+            for k in range(self.count):
+                start, end = self.starts[k], self.ends[k]
+                length = end - start
+                if not (length < size or 0 <= least < length or (length == least and not from_end)):
+                    at = end - size if from_end else start
+                    if self.bank > 0:
+                        at = self.within(start, end, size, from_end)
+                    if at >= 0:
+                        least, address = length, at
+        if address >= 0:
+            self.cut(address, size)
+        return address
 
-    def in_bank(self, size: int) -> int | None:
+    def in_bank(self, size: int) -> int:
         """Return the address in the bank with the least room that suffices; among equal banks, the least recently
-        released."""
-        best: tuple[int, int, int] | None = None
-        for start, end in self.ranges:
+        released; -1 if no bank has room."""
+        best, best_room, best_release = -1, 0, 0
+        for k in range(self.count):
+            start, end = self.starts[k], self.ends[k]
             while start < end:
                 number = start // self.bank
                 after = min(end, (number + 1) * self.bank)
-                if after - start >= size:
-                    piece = after - start, self.released[number], start
-                    best = piece if best is None or piece < best else best
+                room, release = after - start, self.released[number]
+                if room >= size and (best < 0 or room < best_room or (room == best_room and release < best_release)):
+                    best, best_room, best_release = start, room, release
                 start = after
-        return None if best is None else best[2]
+        return best
 
-    def cut(self, address: int, size: int) -> int:
-        """Remove the bytes of a buffer from the free ranges, and return its address."""
-        ranges = self.ranges
-        k = bisect_right(ranges, (address, inf)) - 1
-        start, end = ranges[k]
-        if start == address:
-            if address + size < end:
-                ranges[k] = address + size, end
+    def cut(self, address: int, size: int) -> None:
+        """Remove the bytes of a buffer from the free ranges."""
+        starts, ends, k = self.starts, self.ends, 0
+        while k + 1 < self.count and starts[k + 1] <= address:
+            k += 1
+        after, end = address + size, ends[k]
+        if starts[k] == address:
+            if after < end:
+                starts[k] = after
             else:
-                del ranges[k]
-            return address
-        ranges[k] = start, address
-        if address + size < end:
-            ranges.insert(k + 1, (address + size, end))
-        return address
+                self.count -= 1
+                for at in range(k, self.count):
+                    starts[at], ends[at] = starts[at + 1], ends[at + 1]
+            return
+        ends[k] = address
+        if after < end:
+            self.insert(k + 1, after, end)
 
-    def within(self, start: int, end: int, size: int, from_end: bool) -> int | None:
-        """Return an address in a range that crosses no bank."""
+    def insert(self, k: int, start: int, end: int) -> None:
+        """Insert a range before the range with number ``k``."""
+        starts, ends = self.starts, self.ends
+        for at in range(self.count, k, -1):
+            starts[at], ends[at] = starts[at - 1], ends[at - 1]
+        starts[k], ends[k] = start, end
+        self.count += 1
+
+    def within(self, start: int, end: int, size: int, from_end: bool) -> int:
+        """Return an address in a range that crosses no bank; -1 if there is none."""
         bank = self.bank
         at = end - size if from_end else start
+        after = (start + bank - 1) // bank * bank               # the first bank that begins in the range
         if at // bank != (at + size - 1) // bank:
-            if size > bank:
-                at = (end - size) // bank * bank if from_end else -(-start // bank) * bank
+            if from_end:
+                at = (end - size) // bank * bank if size > bank else at // bank * bank + bank - size
             else:
-                at = at // bank * bank + bank - size if from_end else -(-start // bank) * bank
-        elif size > bank and at % bank:
-            at = at // bank * bank if from_end else -(-at // bank) * bank
-        return at if start <= at and at + size <= end else None
+                at = after
+        elif size > bank and at % bank != 0:
+            at = at // bank * bank if from_end else after
+        return at if start <= at and at + size <= end else -1
 
     def give(self, address: int, size: int) -> None:
         """Release a buffer's bytes."""
-        ranges, end = self.ranges, address + size
-        if self.bank:
+        starts, ends, end, k = self.starts, self.ends, address + size, 0
+        if self.bank > 0:
             self.releases += 1
-            for number in range(address // self.bank, -(-end // self.bank)):
+            for number in range(address // self.bank, (end + self.bank - 1) // self.bank):
                 self.released[number] = self.releases
-        k = bisect_left(ranges, (address, end))
-        if k < len(ranges) and ranges[k][0] == end:
-            end = ranges.pop(k)[1]
-        if k and ranges[k - 1][1] == address:
-            address = ranges.pop(k - 1)[0]
-        insort(ranges, (address, end))
+        while k < self.count and starts[k] < address:
+            k += 1
+        joins_next, joins_previous = k < self.count and starts[k] == end, k > 0 and ends[k - 1] == address
+        if joins_next and joins_previous:
+            ends[k - 1] = ends[k]
+            self.count -= 1
+            for at in range(k, self.count):
+                starts[at], ends[at] = starts[at + 1], ends[at + 1]
+        elif joins_next:
+            starts[k] = address
+        elif joins_previous:
+            ends[k - 1] = end
+        else:
+            self.insert(k, address, end)
 
 
 class Predecessors:

@@ -11,29 +11,46 @@ from collections import deque
 from collections.abc import Sequence
 
 from nki_mlir.dialects.access import PSUM
+from nki_mlir.targets.neuron.codegen.graph_columns import joined
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.runtime.compiled_class import new_array
 
 
 class ResultRing:
     """The buffers of PSUM by their first use in program order: each takes the bytes after the previous buffer, modulo
-    the size of the ring, and skips bytes that are live there in program order. ``limit``: the bytes of a partition.
-    ``owners``: by buffer, the buffers that had its bytes before."""
+    the size of the ring, and skips bytes that are live there in program order.
 
-    def __init__(self, graph: SchedulingGraph, limit: int) -> None:
-        psum = SPACES.index(PSUM)
-        self.owners: dict[int, list[int]] = {}
-        self.released: set[int] = set()
-        ring = deque([(-1, limit)])             # the owner of each piece and its bytes, from the next one on
-        for buffer in sorted([b for b, space in enumerate(graph.space) if space == psum], key=graph.first.__getitem__):
-            self.owners[buffer] = take(ring, buffer, graph)
+    By buffer: ``owners``, the buffers that had its bytes before, as one array, and where those of each begin;
+    ``released``: whether no further step uses it."""
+
+    owners_start: list[int]
+    owners: list[int]
+    released: list[int]
+
+    def __init__(self, owners: Sequence[Sequence[int]]) -> None:
+        self.owners_start, self.owners = joined(owners)
+        self.released = new_array(len(owners))
 
     def release(self, buffer: int) -> None:
         """Note that no further step uses a buffer."""
-        self.released.add(buffer)
+        self.released[buffer] = 1
 
-    def has_room(self, buffers: Sequence[int]) -> bool:
-        """Return whether the buffers that occupied these buffers' bytes before have been released."""
-        return all(owner in self.released for buffer in buffers for owner in self.owners.get(buffer, ()))
+    def has_room(self, buffer: int) -> bool:
+        """Return whether the buffers that occupied this buffer's bytes before have been released."""
+        for at in range(self.owners_start[buffer], self.owners_start[buffer + 1]):
+            if self.released[self.owners[at]] == 0:
+                return False
+        return True
+
+
+def owners_in_ring(graph: SchedulingGraph, limit: int) -> list[list[int]]:
+    """Return for each buffer those that had its bytes before. ``limit``: the bytes of a partition."""
+    psum = SPACES.index(PSUM)
+    owners: list[list[int]] = [[] for _ in graph.space]
+    ring = deque([(-1, limit)])                 # the owner of each piece and its bytes, from the next one on
+    for buffer in sorted([b for b, space in enumerate(graph.space) if space == psum], key=graph.first.__getitem__):
+        owners[buffer] = take(ring, buffer, graph)
+    return owners
 
 
 def take(ring: deque[tuple[int, int]], buffer: int, graph: SchedulingGraph) -> list[int]:

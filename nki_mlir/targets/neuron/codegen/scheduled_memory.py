@@ -7,70 +7,118 @@ bytes, that is when the memory has as many as the least of them needs; if the re
 free ranges are too small, it is at the next change of ``version``.
 """
 
-from array import array
-from collections.abc import Sequence
-from itertools import accumulate
-from math import inf
+from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
-from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
+from nki_mlir.targets.neuron.codegen.graph_columns import columns_of
+from nki_mlir.targets.neuron.codegen.result_ring import ResultRing, owners_in_ring
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.runtime.compiled_class import int_array, new_array
 
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
 LOOKS = 32                      # computations of the need of some steps for each one of all
-BRIEF = 48                      # steps whose need takes less time to compute one by one than as an array
+ANY = 1 << 60                   # more bytes than any memory has
+COLUMNS = ("space", "size", "first", "last", "buffer_users_start", "buffer_users", "buffers_start", "buffers")
 
 
 class ScheduledMemory:
     """The memory of the steps of a graph. ``base``: where free memory begins, by memory; None: assign no addresses.
-    ``engine_masks``: by step, the engines that may run it, as bits.
+    Arrays by memory have the index in ``SPACES``; lists of lists are one array, with the ``..._start`` of each list.
+
+    By buffer: ``space``, ``size``, ``first`` and ``last`` as the graph has them; ``uses``: the steps that still use
+    it; ``long``: whether its live range is long; ``addresses``. By step: ``masks``, the engines that may run it, as
+    bits; ``absent``: those of its buffers that no step uses yet, ``absent_count`` of them; ``no_room``: twice the
+    version in which a transfer had no room, plus one without events; ``lacking``: free bytes of SBUF without which a
+    step that found no room still finds none.
+
+    By memory: ``changes``: by how much the bytes that are needed change at each step, if the rest is in program order;
+    ``most``: at least all bytes that are needed from now on; ``near`` and ``nearby``: a step, and at least all bytes
+    needed before it; ``past_step`` and ``past_bytes``: a step, and the bytes needed before it; ``computed``: how often
+    they were; ``limit`` and ``free``: bytes that there are, and that are free. ``results``: bytes of SBUF that loads
+    leave; ``spare``: the least that loads have left.
 
     ``version`` changes whenever memory is released or the oldest step starts. ``oldest``: the first step in program
     order that was not started. ``changed``: the engines, as bits, that may find a step to start that they did not find
     before. By memory, ``sleepers`` are the engines all of whose ready steps lack free bytes there, and ``wakes`` the
     free bytes that the least of these needs; ``light_sleepers`` are those to look at when ``version`` changes.
+    ``lacks``: the memory whose free bytes did not suffice last (-1: another reason), ``least``: what would have.
     """
 
-    def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None, rotates: bool,
-                 engine_masks: Sequence[int]) -> None:
-        machine, count = graph.machine, len(graph)
-        limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        self.graph, self.engine_masks = graph, engine_masks
-        # By how much the bytes that are needed change at each step, if the rest is in program order.
-        self.changes = [array("q", graph.changes[s]) for s in SPACES]
-        self.change_arrays = [np.frombuffer(changes, np.int64) for changes in self.changes]     # the same memory
-        self.most = [max(accumulate(changes)) for changes in self.changes]     # at least all that is needed from now on
-        self.near, self.nearby = [0 for _ in SPACES], [0 for _ in SPACES]   # a step, and at least all needed before it
-        self.past = [(0, 0, 1) for _ in SPACES]  # a step, the bytes needed before it, how often they were computed
-        self.limit = [max(limits[s] * order.memory // 100, min(most, limits[s])) for s, most in zip(SPACES, self.most)]
-        self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
-        self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
-        self.spare = self.limit[0]              # the least that loads have left
-        self.space, self.size, self.buffer_users = graph.space, graph.size, graph.buffer_users
-        self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0, rotates)
-                            for s in SPACES] if base is not None else []
-        self.addresses = [0] * len(graph.buffer_by_number)
-        longest = max(count // LONG, 64)
-        self.long = [last_step - first_step > longest for first_step, last_step in zip(graph.first, graph.last)]
-        self.ring = ResultRing(graph, limits[PSUM]) if graph.ring else None
-        self.uses = list(graph.uses)
-        self.version = self.oldest = 0
-        self.no_room = [-1] * count     # twice the version in which a transfer had no room; plus one: without events
-        self.lacking = [-inf] * count   # free bytes of SBUF without which a step that found no room still finds none
-        self.absent = [[*numbers] for numbers in graph.buffers]  # by step, those of its buffers that no step uses yet
-        self.demands: list[list[tuple[int, int, int]] | None] = [None] * count      # of ``absent``, where known
-        self.changed = self.light_sleepers = 0
-        self.sleepers, self.wakes = [0 for _ in SPACES], [inf for _ in SPACES]
-        self.lacks = -1                         # the memory whose free bytes did not suffice last; -1: another reason
-        self.least = 0                          # the free bytes that would have sufficed
+    space: list[int]
+    size: list[int]
+    first: list[int]
+    last: list[int]
+    buffer_users_start: list[int]
+    buffer_users: list[int]
+    buffers_start: list[int]
+    buffers: list[int]
+    uses: list[int]
+    long: list[int]
+    addresses: list[int]
+    masks: list[int]
+    absent: list[int]
+    absent_count: list[int]
+    no_room: list[int]
+    lacking: list[int]
+    row: int
+    changes: list[int]
+    most: list[int]
+    near: list[int]
+    nearby: list[int]
+    past_step: list[int]
+    past_bytes: list[int]
+    computed: list[int]
+    limit: list[int]
+    free: list[int]
+    results: int
+    spare: int
+    has_addresses: bool
+    sbuf: FreeRanges
+    psum: FreeRanges
+    has_ring: bool
+    ring: ResultRing
+    version: int
+    oldest: int
+    changed: int
+    light_sleepers: int
+    sleepers: list[int]
+    wakes: list[int]
+    lacks: int
+    least: int
 
-    def least_loads(self) -> int:
-        """Return the least percent of SBUF such that no load started beyond it."""
-        return next(loads for loads in range(101) if self.limit[0] * (100 - loads) // 100 <= max(self.spare, 0))
+    def __init__(self, graph: SchedulingGraph, order: Order, base: dict[str, int] | None, rotates: bool) -> None:
+        machine, columns, buffers = graph.machine, columns_of(graph), len(graph.size)
+        for name in COLUMNS:
+            setattr(self, name, columns[name])
+        limits = machine.sbuf_bytes_per_partition, machine.psum_bytes_per_partition
+        changes: Any = columns["changes"]
+        self.changes, self.row = changes.copy(), len(graph) + 1
+        most = np.add.accumulate(changes.reshape(len(SPACES), -1), axis=1).max(axis=1)
+        self.most = most
+        self.limit = int_array([max(limit * order.memory // 100, min(int(need), limit))
+                                for limit, need in zip(limits, most)])
+        self.free = self.limit - int_array([graph.outside[s] for s in SPACES])
+        self.near, self.nearby, self.past_step, self.past_bytes, self.computed = (new_array(2) for _ in range(5))
+        self.spare = int(self.limit[0])
+        self.results = self.spare * (100 - order.loads) // 100
+        self.has_addresses = base is not None
+        starts = base or dict.fromkeys(SPACES, 0)
+        self.sbuf = FreeRanges(starts[SBUF], limits[0], 0, rotates, buffers)
+        self.psum = FreeRanges(starts[PSUM], limits[1], machine.psum_bank_bytes, rotates, buffers)
+        self.addresses = new_array(buffers)
+        longest = max(len(graph) // LONG, 64)
+        self.long = int_array(columns["last"] - columns["first"] > longest)
+        self.has_ring, self.ring = graph.ring, ResultRing(owners_in_ring(graph, limits[1]) if graph.ring else [])
+        self.uses, self.absent = columns["uses"].copy(), columns["buffers"].copy()
+        self.absent_count = int_array(np.diff(columns["buffers_start"]))
+        self.no_room, self.lacking = new_array(len(graph), -1), new_array(len(graph), -ANY)
+        self.version = self.oldest = self.changed = self.light_sleepers = self.least = 0
+        self.sleepers, self.wakes = new_array(2), new_array(2, ANY)
+        self.lacks = -1
 
     def next_version(self) -> None:
         """Note that steps which found no room may find some."""
@@ -78,111 +126,132 @@ class ScheduledMemory:
         self.changed |= self.light_sleepers
         self.light_sleepers = 0
 
-    def sleep(self, engines: int, lacks: int, least: float) -> None:
+    def sleep(self, engines: int, lacks: int, least: int) -> None:
         """Note what engines, as bits, wait for: ``least`` free bytes of the memory ``lacks``; -1: anything."""
         if lacks < 0:
             self.light_sleepers |= engines
-            return
-        self.sleepers[lacks] |= engines
-        if least < self.wakes[lacks]:
-            self.wakes[lacks] = least
+        else:
+            self.sleepers[lacks] |= engines
+            self.wakes[lacks] = min(self.wakes[lacks], least)
 
     def give_back(self, buffer: int) -> None:
-        space, size, last_use = self.space[buffer], self.size[buffer], self.graph.last[buffer]
-        self.room[space] = free = self.room[space] + size
-        if free >= self.wakes[space]:
+        space, size, last_use = self.space[buffer], self.size[buffer], self.last[buffer]
+        self.free[space] += size
+        if self.free[space] >= self.wakes[space]:
             self.changed |= self.sleepers[space]
-            self.sleepers[space], self.wakes[space] = 0, inf
-        if self.ring is not None and SPACES[space] == PSUM:
+            self.sleepers[space], self.wakes[space] = 0, ANY
+        if self.has_ring:
             self.ring.release(buffer)
         if last_use >= self.oldest:
-            self.changes[space][self.oldest] -= size
-            self.changes[space][last_use + 1] += size
-        if self.free_ranges:
-            self.free_ranges[space].give(self.addresses[buffer], size)
+            self.changes[space * self.row + self.oldest] -= size
+            self.changes[space * self.row + last_use + 1] += size
+        if self.has_addresses:
+            ranges = self.psum if space > 0 else self.sbuf
+            ranges.give(self.addresses[buffer], size)
         self.next_version()
 
-    def allows(self, k: int, new: list[int], transfer: bool, busy: bool) -> bool:
+    def allows(self, k: int, transfer: bool, busy: bool) -> bool:
         """Return whether a step's new buffers have room; they then have addresses. If they have none, this holds until
         memory is released or the oldest step starts. ``busy``: other steps are under way."""
-        demand = self.demands[k]
-        if demand is None:
-            demand = self.demands[k] = self.graph.demand(new)
+        start = self.buffers_start[k]
+        end = start + self.absent_count[k]
         self.lacks = -1
-        if self.ring is not None and busy and not self.ring.has_room(new):
-            return False
-        for space, size, last_step in demand:
-            room = self.room[space]
-            if transfer and not space and busy:
-                if size > room - self.results:
-                    self.lacks, self.least = space, size + self.results
-                    self.lacking[k] = self.least
+        if self.has_ring and busy:
+            for at in range(start, end):
+                if not self.ring.has_room(self.absent[at]):
                     return False
-                if room - size < self.spare:
-                    self.spare = room - size
-            elif size > room:
-                # Nothing frees memory any more, or sums that are live throughout take more than there is.
-                if not (k == self.oldest and not busy and not self.free_ranges):
-                    self.lacks, self.least = space, size
-                    if not space:
-                        self.lacking[k] = size
-                    return False
-                continue
-            most = self.limit[space] - size
-            if self.most[space] > most and last_step > self.oldest and (
-                    self.nearby[space] > most or last_step > self.near[space]) and (
-                    self.needed_until(space, last_step) > most):
+        for space in range(2):
+            size, last_step = 0, -1
+            for at in range(start, end):
+                buffer = self.absent[at]
+                if self.space[buffer] == space:
+                    size, last_step = size + self.size[buffer], max(last_step, self.first[buffer])
+            if last_step >= 0 and not self.has_bytes(k, space, size, last_step, transfer, busy):
                 return False
-        return not self.free_ranges or self.give_addresses(new)
+        return not self.has_addresses or self.give_addresses(start, end)
+
+    def has_bytes(self, k: int, space: int, size: int, last_step: int, transfer: bool, busy: bool) -> bool:
+        """Return whether a memory has bytes for the new buffers of a step, the last of which program order first uses
+        at ``last_step``."""
+        free = self.free[space]
+        if transfer and space == 0 and busy:
+            if size > free - self.results:
+                self.lacks, self.least, self.lacking[k] = space, size + self.results, size + self.results
+                return False
+            self.spare = min(self.spare, free - size)
+        elif size > free:
+            # Nothing frees memory any more, or sums that are live throughout take more than there is.
+            if k == self.oldest and not busy and not self.has_addresses:
+                return True
+            self.lacks, self.least = space, size
+            if space == 0:
+                self.lacking[k] = size
+            return False
+        most = self.limit[space] - size
+        return not (self.most[space] > most and last_step > self.oldest and (
+            self.nearby[space] > most or last_step > self.near[space]) and self.needed_until(space, last_step) > most)
 
     def needed_until(self, space: int, last_step: int) -> int:
         """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
         order. Compute the need of all steps only once in ``LOOKS`` computations: long code has many steps."""
-        changes, oldest = self.changes[space], self.oldest
-        after, past, count = self.past[space]
-        if after < oldest:
-            past += sum(changes[after:oldest])
-        self.past[space] = oldest, past, count + 1
-        if count % LOOKS and last_step - oldest < BRIEF:
-            most = past + max(accumulate(changes[oldest:last_step]))
-        else:
-            needed = np.add.accumulate(self.change_arrays[space][oldest:last_step if count % LOOKS else None])
-            if not count % LOOKS:
-                self.most[space] = past + int(np.maximum.reduce(needed))
-            most = past + int(np.maximum.reduce(needed[:last_step - oldest]))
+        changes, row, oldest, count = self.changes, space * self.row, self.oldest, self.computed[space]
+        past = self.past_bytes[space]
+        for k in range(row + self.past_step[space], row + oldest):
+            past += changes[k]
+        self.past_step[space], self.past_bytes[space], self.computed[space] = oldest, past, count + 1
+        total, most = past, -ANY
+        for k in range(row + oldest, row + last_step):
+            total += changes[k]
+            most = max(most, total)
+        if count % LOOKS == 0:
+            most_of_all = most
+            for k in range(row + last_step, row + self.row):
+                total += changes[k]
+                most_of_all = max(most_of_all, total)
+            self.most[space] = most_of_all
         self.near[space], self.nearby[space] = last_step, most
         return most
 
-    def give_addresses(self, new: list[int]) -> bool:
-        """Assign addresses to all of the buffers or to none. Return whether it did."""
-        assigned: list[int] = []
-        for buffer in new:
-            ranges, size = self.free_ranges[self.space[buffer]], self.size[buffer]
-            address = ranges.take(size, self.long[buffer])
-            if address is None:
-                for other in assigned:
-                    self.free_ranges[self.space[other]].give(self.addresses[other], self.size[other])
+    def give_addresses(self, start: int, end: int) -> bool:
+        """Assign addresses to all of these absent buffers or to none. Return whether it did."""
+        for at in range(start, end):
+            buffer = self.absent[at]
+            ranges = self.psum if self.space[buffer] > 0 else self.sbuf
+            address = ranges.take(self.size[buffer], self.long[buffer] != 0)
+            if address < 0:
+                for assigned in range(start, at):
+                    buffer = self.absent[assigned]
+                    ranges = self.psum if self.space[buffer] > 0 else self.sbuf
+                    ranges.give(self.addresses[buffer], self.size[buffer])
                 return False
             self.addresses[buffer] = address
-            assigned.append(buffer)
         return True
 
     def occupy(self, k: int) -> None:
         """Note that the new buffers of a step are in use. Other steps that need them may have room now."""
-        graph, oldest, absent, masks = self.graph, self.oldest, self.absent, self.engine_masks
-        for buffer in absent[k]:
-            space, size, first_use = self.space[buffer], self.size[buffer], graph.first[buffer]
-            self.room[space] -= size
+        oldest, start = self.oldest, self.buffers_start[k]
+        for at in range(start, start + self.absent_count[k]):
+            buffer = self.absent[at]
+            space, size, first_use = self.space[buffer], self.size[buffer], self.first[buffer]
+            self.free[space] -= size
             if first_use > oldest:
-                self.changes[space][oldest] += size
-                self.changes[space][first_use] -= size
+                self.changes[space * self.row + oldest] += size
+                self.changes[space * self.row + first_use] -= size
                 self.most[space] += size
                 self.nearby[space] += size
-            for user in self.buffer_users[buffer]:
+            for position in range(self.buffer_users_start[buffer], self.buffer_users_start[buffer + 1]):
+                user = self.buffer_users[position]
                 if user != k:
-                    absent[user].remove(buffer)
-                    self.demands[user] = None
-                    self.lacking[user] = -inf
-                    self.no_room[user] = -1
-                    self.changed |= masks[user]
-        absent[k] = []
+                    self.arrive(user, buffer)
+        self.absent_count[k] = 0
+
+    def arrive(self, user: int, buffer: int) -> None:
+        """Note that a buffer which a step uses has an address."""
+        at, end = self.buffers_start[user], self.buffers_start[user] + self.absent_count[user] - 1
+        while self.absent[at] != buffer:
+            at += 1
+        for k in range(at, end):
+            self.absent[k] = self.absent[k + 1]
+        self.absent_count[user] -= 1
+        self.lacking[user], self.no_room[user] = -ANY, -1
+        self.changed |= self.masks[user]

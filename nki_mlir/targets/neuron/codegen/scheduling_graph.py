@@ -7,7 +7,7 @@ These are the engines on which each step may run and its costs there, the steps 
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
@@ -124,6 +124,7 @@ class SchedulingGraph:
         self.known_engines: dict[int, StepEngines] = {}         # by the number of the choices that an order may make
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
+        self.columns: dict[str, Any] = {}       # the same data as arrays, once they are needed (``graph_columns.py``)
         self.chains: tuple[list[float], list[float]] | None = None
         self.known_rests: dict[int, list[float]] = {}   # by the number of the choices that an order may make
 
@@ -172,18 +173,6 @@ class SchedulingGraph:
     def space(self) -> list[int]:
         """The memory of each buffer, as its index in ``SPACES``."""
         return [SPACES.index(buffer.space) for buffer in self.buffer_by_number]
-
-    def demand(self, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return for each memory the bytes of those of these buffers that are in it, and the last step in program order
-        that is the first to use one of them."""
-        if len(buffers) == 1:
-            buffer, = buffers
-            return [(self.space[buffer], self.size[buffer], self.first[buffer])]
-        totals: dict[int, tuple[int, int]] = {}
-        for buffer in buffers:
-            size, last_step = totals.get(self.space[buffer], (0, 0))
-            totals[self.space[buffer]] = size + self.size[buffer], max(last_step, self.first[buffer])
-        return [(space, *totals[space]) for space in sorted(totals)]
 
     def changes_of(self, space: str) -> list[int]:
         """Return the bytes of a memory that each step in program order, and the end, allocates, less the bytes that the

@@ -6,7 +6,7 @@ count of a device varies about that of the model, so an engine whose use is near
 or later. The model keeps the probability of full speed, and work takes its expected time.
 """
 
-from math import erf, sqrt
+from math import erf, fmod, inf, sqrt
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine, Ramp
@@ -17,50 +17,48 @@ def share_of_rows(op: Op, machine: Machine) -> float:
     return max([tile.partitions for _, tile in op.sources()], default=0) / machine.partitions
 
 
-class RampState:
+class RampSpeed:
     """The use of an engine in the current window, and the probability of its full speed.
 
-    ``limited`` are the times in which less than full speed was more probable, from the start of the first
-    instruction to the end of the last one; ``lost_ns`` is the time that full speed would have saved.
+    ``full``: that probability; ``used``: ns of the current window in which the engine works, times the share of rows.
     """
 
-    __slots__ = ("end_of_window", "full", "limited", "lost_ns", "rate", "slow", "spread", "threshold", "used", "window")
+    rate: float
+    window: float
+    threshold: float
+    spread: float
+    full: float
+    used: float
+    end_of_window: float
 
-    def __init__(self, ramp: Ramp) -> None:
-        self.rate, self.window = float(ramp.rate), float(ramp.window_ns)
-        self.threshold, self.spread = float(ramp.threshold), float(ramp.spread) * sqrt(2)
-        self.full = 0.0                 # probability of full speed
-        self.used = 0.0                 # ns of the current window in which the engine works, times the share of rows
+    def __init__(self, ramp: Ramp | None) -> None:
+        """``ramp``: None: the engine always has full speed."""
+        self.rate, self.window, self.threshold, self.spread = 1.0, inf, 0.0, 1.0
+        if ramp is not None:
+            self.rate, self.window = float(ramp.rate), float(ramp.window_ns)
+            self.threshold, self.spread = float(ramp.threshold), float(ramp.spread) * sqrt(2)
+        self.full = self.used = 0.0
         self.end_of_window = self.window
-        self.limited: list[list[float]] = []
-        self.slow = False               # the last work more probably had less than full speed
-        self.lost_ns = 0.0
-
-    def begin_at_full_speed(self, start: float) -> None:
-        """Start the first window with the first work, at ``start``, and at full speed."""
-        self.full, self.end_of_window = 1.0, start + self.window
 
     def end(self, start: float, busy: float, share: float) -> float:
         """Return when work ends that takes ``busy`` at full speed and needs that share of the engine's rows."""
+        end = start + self.duration(start, busy)
+        self.use(start, end, share)
+        return end
+
+    def duration(self, start: float, busy: float) -> float:
+        """Return the expected time of work that takes ``busy`` at full speed."""
         if start >= self.end_of_window:
             self.close_windows(start)
-        duration = busy * (self.full + (1.0 - self.full) / self.rate)
-        end = start + duration
-        if self.full < 0.5:
-            if self.slow:
-                self.limited[-1][1] = end
-            else:
-                self.limited.append([start, end])
-                self.slow = True
-        else:
-            self.slow = False
-        self.lost_ns += duration - busy
+        return busy * (self.full + (1.0 - self.full) / self.rate)
+
+    def use(self, start: float, end: float, share: float) -> None:
+        """Count work that needs that share of the engine's rows."""
         while end > self.end_of_window:
             self.used += (self.end_of_window - start) * share
             start = self.end_of_window
             self.close_windows(start)
         self.used += (end - start) * share
-        return end
 
     def close_windows(self, time: float) -> None:
         """Update the probability at the end of each window up to ``time``. An engine at full speed counts the share of
@@ -71,8 +69,42 @@ class RampState:
         self.end_of_window += self.window
         if time >= self.end_of_window:           # nothing was used in the windows between
             self.full *= self.enough(0.0)
-            self.end_of_window += (time - self.end_of_window) // self.window * self.window + self.window
+            between = time - self.end_of_window
+            self.end_of_window += between - fmod(between, self.window) + self.window
 
     def enough(self, use: float) -> float:
         """Return the probability that a device counts at least the threshold if the model counts ``use``."""
         return 0.5 + 0.5 * erf((use - self.threshold) / self.spread)
+
+
+class RampState(RampSpeed):
+    """The same, with what profiles show.
+
+    ``limited`` are the times in which less than full speed was more probable, from the start of the first
+    instruction to the end of the last one; ``lost_ns`` is the time that full speed would have saved.
+    """
+
+    def __init__(self, ramp: Ramp) -> None:
+        super().__init__(ramp)
+        self.limited: list[list[float]] = []
+        self.slow = False               # the last work more probably had less than full speed
+        self.lost_ns = 0.0
+
+    def begin_at_full_speed(self, start: float) -> None:
+        """Start the first window with the first work, at ``start``, and at full speed."""
+        self.full, self.end_of_window = 1.0, start + self.window
+
+    def end(self, start: float, busy: float, share: float) -> float:
+        duration = self.duration(start, busy)
+        end = start + duration
+        if self.full < 0.5:
+            if self.slow:
+                self.limited[-1][1] = end
+            else:
+                self.limited.append([start, end])
+                self.slow = True
+        else:
+            self.slow = False
+        self.lost_ns += duration - busy
+        self.use(start, end, share)
+        return end

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
-from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
+from nki_mlir.targets.neuron.codegen.result_ring import ResultRing, owners_in_ring
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.timing.ramp import RampState
@@ -63,7 +63,7 @@ class PlainSchedule:
         self.table, self.now = "", 0.0
         self.dma = DmaEngines(machine, Hbm(machine, 1))
         self.ramps = {e: RampState(ramp) for e in TURNS if (ramp := machine.costs.engines[e].ramp) is not None}
-        self.ring = ResultRing(graph, self.total[1]) if graph.ring else None
+        self.ring = ResultRing(owners_in_ring(graph, self.total[1])) if graph.ring else None
         if self.base is not None:
             self.pieces = [FreeRanges(self.base[space], total, machine.psum_bank_bytes if s else 0, self.rotates)
                            for s, (space, total) in enumerate(zip(SPACES, self.total))]
@@ -179,7 +179,7 @@ class PlainSchedule:
             return False
         if transfer and not idle and self.under_way(k, engine) >= QUEUES:
             return False
-        if self.ring is not None and not idle and not self.ring.has_room(new):
+        if self.ring is not None and not idle and not all(map(self.ring.has_room, new)):
             return False
         for space in range(len(SPACES)):
             here = [b for b in new if graph.space[b] == space]
@@ -204,7 +204,7 @@ class PlainSchedule:
         for b in new:
             address = self.pieces[self.graph.space[b]].take(self.graph.size[b],
                                                             self.graph.last[b] - self.graph.first[b] > longest)
-            if address is None:
+            if address < 0:
                 for other in assigned:
                     self.pieces[self.graph.space[other]].give(self.addresses[other], self.graph.size[other])
                 return False

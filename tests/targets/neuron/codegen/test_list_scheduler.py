@@ -4,7 +4,7 @@
 import pytest
 
 from nki_mlir.machine import Engine
-from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule, list_schedule_within
+from nki_mlir.targets.neuron.codegen.list_scheduler import CODE, list_schedule, list_schedule_within
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order, TooLate
 from tests.targets.neuron.code_builder import Builder
@@ -14,6 +14,15 @@ from .plain_list_schedule import PlainSchedule, plain_schedule
 
 ORDERS = [Order(), Order(ahead=50), Order(memory=30, share=3), Order(ahead=300, share=1, loads=70),
           Order(memory=0, share=0, passed=1), Order(ahead=100, issue=False, passed=8, loads=40)]
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["python", "compiled"])
+def is_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The scheduler runs as Python, or as machine code."""
+    if request.param and not CODE.functions:
+        CODE.load(compiles=True)
+    monkeypatch.setattr(CODE, "is_ready", lambda work: request.param)
+    return bool(request.param)
 
 
 def compare(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> PlainSchedule:

@@ -5,7 +5,7 @@ import pytest
 
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.result_ring import ResultRing
+from nki_mlir.targets.neuron.codegen.result_ring import ResultRing, owners_in_ring
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from tests.targets.neuron.code_builder import Builder
@@ -55,13 +55,13 @@ def test_a_product_overtakes_those_that_wait_if_psum_has_room() -> None:
 def test_a_result_has_room_once_the_ones_before_it_are_released() -> None:
     graph = Schedules(products_behind_a_small_one(8).code).parts[0][0][2]
     psum = sorted([n for n, space in enumerate(graph.space) if space == 1], key=graph.first.__getitem__)
-    ring = ResultRing(graph, 16384)
-    assert [ring.has_room([buffer]) for buffer in psum[:10]] == [True] * 8 + [False] * 2        # 512 + 7 x 2048 bytes
+    ring = ResultRing(owners_in_ring(graph, 16384))
+    assert [ring.has_room(buffer) for buffer in psum[:10]] == [True] * 8 + [False] * 2        # 512 + 7 x 2048 bytes
     ring.release(psum[1])                                       # behind one that is in use
-    assert not ring.has_room([psum[8]])
+    assert not ring.has_room(psum[8])
     ring.release(psum[0])
-    assert [ring.has_room([buffer]) for buffer in psum[8:11]] == [True, True, False]
-    assert ring.has_room([graph.buffers[0][0]])                 # in SBUF
+    assert [ring.has_room(buffer) for buffer in psum[8:11]] == [True, True, False]
+    assert ring.has_room(graph.buffers[0][0])                 # in SBUF
 
 
 def test_a_ring_goes_on_behind_a_sum_that_is_live_longer() -> None:
@@ -81,7 +81,8 @@ def test_a_ring_goes_on_behind_a_sum_that_is_live_longer() -> None:
     b.activation((last, 0, 128, 0, 512), (total, 0, 128, 0, 512))
     graph = Schedules(b.code).parts[0][0][2]
     psum = sorted([n for n, space in enumerate(graph.space) if space == 1], key=graph.first.__getitem__)
-    ring = ResultRing(graph, 3 * 2048)
-    assert [ring.owners[buffer] for buffer in psum] == [[], [], [], *([psum[n]] for n in range(1, 7))]
+    owners = owners_in_ring(graph, 3 * 2048)
+    ring = ResultRing(owners)
+    assert [owners[buffer] for buffer in psum] == [[], [], [], *([psum[n]] for n in range(1, 7))]
     ring.release(psum[1])
-    assert [ring.has_room([buffer]) for buffer in psum[:5]] == [True] * 4 + [False]
+    assert [ring.has_room(buffer) for buffer in psum[:5]] == [True] * 4 + [False]

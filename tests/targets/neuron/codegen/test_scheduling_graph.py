@@ -94,17 +94,6 @@ def test_results_take_psum_in_order_unless_some_are_evicted() -> None:
     assert [options for options, ring in rings.items() if ring] == [(True, False)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_demand__is_the_bytes_and_the_last_first_use(seed: int) -> None:
-    for graph in graphs(seed):
-        for k in range(len(graph) - 3):
-            several = sorted({b for step in graph.buffers[k:k + 3] for b in step})
-            for buffers in ([several] if several else []) + [[b] for b in several]:
-                assert graph.demand(buffers) == [
-                    (space, sum(graph.size[b] for b in here), max(graph.first[b] for b in here))
-                    for space in (0, 1) if (here := [b for b in buffers if graph.space[b] == space])]
-
-
 def conflicts(graph: SchedulingGraph) -> np.ndarray:
     """Return for each pair of steps whether both touch an element and one writes it. All tiles begin at
     column 0 and at row 0 or 64, so some elements stand for all."""

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The data of a scheduling graph as arrays of numbers, which all list schedules of the graph share."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.machine import Machine
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
+
+
+def joined(lists: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+    """Return where each list begins in one array of all, and the array."""
+    starts = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
+    return starts, np.fromiter(chain.from_iterable(lists), np.int64, int(starts[-1]))
+
+
+def columns_of(graph: SchedulingGraph) -> dict[str, Any]:
+    """Return the arrays by their names. A list of lists is one array, with the ``..._start`` of each."""
+    if not graph.columns:
+        graph.columns |= computed_columns(graph)
+    return graph.columns
+
+
+def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
+    columns = {name: np.array(getattr(graph, name), np.int64) for name in ("space", "size", "first", "last", "uses")}
+    for name in ("users", "before", "buffers", "buffer_users"):
+        columns[f"{name}_start"], columns[name] = joined(getattr(graph, name))
+    columns["missing"] = np.diff(columns["before_start"])
+    columns["changes"] = np.array([graph.changes[space] for space in SPACES], np.int64).reshape(-1)
+    tables = {"": 0}
+    columns["tables"] = np.array([tables.setdefault(table, len(tables)) for table in graph.tables], np.int64)
+    columns["stores"] = np.array(graph.stores, np.int64)
+    columns["is_transfer"] = np.array([transfer is not None for transfer in graph.transfers], np.int64)
+    columns["loaded"] = np.array([
+        graph.size[buffers[0]] if transfer is not None and transfer.loads and len(buffers) == 1 else -1  # not from SBUF
+        for transfer, buffers in zip(graph.transfers, graph.buffers)], np.int64)
+    return columns | transfer_columns(graph.transfers, graph.machine)
+
+
+def transfer_columns(transfers: Sequence[TimedTransfer | None], machine: Machine) -> dict[str, Any]:
+    """Return the number of each step's transfer, and the times of each distinct transfer."""
+    numbers: dict[int, int] = {}
+    distinct: list[TimedTransfer] = []
+    of_steps = []
+    for transfer in transfers:
+        if transfer is not None and id(transfer) not in numbers:
+            numbers[id(transfer)] = len(distinct)
+            distinct.append(transfer)
+        of_steps.append(-1 if transfer is None else numbers[id(transfer)])
+    rate = machine.hbm_bytes_per_ns(1)
+    return {"transfer": np.array(of_steps, np.int64),
+            "parts": np.array([transfer.parts for transfer in distinct], np.float64).reshape(-1),
+            "hbm_ns": np.array([transfer.hbm_bytes / rate for transfer in distinct], np.float64),
+            "under_way": np.array([transfer.under_way for transfer in distinct], np.float64)}

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs methods of a class as machine code if that pays off, else as Python (``class_compiler.py``).
+
+The code is compiled once for a process, unless the cache on disk has it. That takes a few tenths of a second, so small
+work runs as Python until the process has done enough of it.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import Module, ir
+from nki_mlir.targets.runtime import jit, object_cache
+from nki_mlir.targets.runtime.class_compiler import ARRAYS, fields_of, symbol, translated
+from nki_mlir.targets.runtime.object_file import NotLoadable
+
+NUMBERS: dict[Any, Any] = {int: ctypes.c_int64, bool: ctypes.c_int64, float: ctypes.c_double}
+
+
+class CompiledClass:
+    """The compiled methods of a class. ``entries``: the methods that Python calls. ``pays_off``: the units of work
+    after which the code is compiled if the cache has none."""
+
+    def __init__(self, cls: type, entries: Sequence[str], pays_off: int) -> None:
+        self.cls, self.entries, self.missing = cls, entries, pays_off
+        self.functions: dict[str, Any] = {}
+        self.searched = False
+
+    def is_ready(self, work: int) -> bool:
+        """Return whether the methods are machine code for the next ``work`` units."""
+        if self.functions:
+            return True
+        self.missing -= work
+        if self.missing < 0 or not self.searched:
+            self.searched = True
+            self.load(self.missing < 0)
+        return bool(self.functions)
+
+    def load(self, compiles: bool) -> None:
+        """Load the code from the cache, or compile it."""
+        names = [symbol(self.cls, entry) for entry in self.entries]
+        description = f"methods of {self.cls.__module__}: {', '.join(names)}"       # keys cover the sources anyway
+
+        def module() -> Module:
+            return ir.Module.parse(translated(self.cls, self.entries) + jit.addresses_text([f'"{n}"' for n in names]))
+        try:
+            batch = (jit.compile_functions(module, names, description) if compiles
+                     else jit.find_batch(object_cache.key_of(description.encode()), len(names)))
+        except NotLoadable:
+            return
+        for entry, address in zip(self.entries, batch.addresses):
+            hints = getattr(self.cls, entry).__annotations__
+            kinds = [NUMBERS[kind] for name, kind in hints.items() if name != "return"]
+            self.functions[entry] = ctypes.CFUNCTYPE(NUMBERS.get(hints["return"]), ctypes.c_void_p, *kinds)(address)
+
+
+class InstanceRecord:
+    """An instance in memory, as compiled methods read and write it. Its arrays are those of the instance."""
+
+    def __init__(self, instance: Any) -> None:
+        self.instance, self.fields = instance, fields_of(instance.__class__)
+        self.words = np.zeros(len(self.fields), np.int64)
+        self.floats = self.words.view(np.float64)
+        self.records: dict[str, InstanceRecord] = {}
+        for at, (name, kind) in enumerate(self.fields.items()):
+            value = getattr(instance, name)
+            if kind is float:
+                self.floats[at] = value
+            elif kind in ARRAYS:
+                dtype = np.float64 if ARRAYS[kind] is float else np.int64
+                assert value.dtype == dtype and value.flags.c_contiguous, f"{name}: {value.dtype}"
+                self.words[at] = value.__array_interface__["data"][0]
+            elif kind in NUMBERS:
+                self.words[at] = value
+            else:
+                self.records[name] = record = InstanceRecord(value)
+                self.words[at] = record.address
+        self.address: int = self.words.__array_interface__["data"][0]
+
+    def read(self) -> None:
+        """Copy the numbers back to the instance."""
+        for at, (name, kind) in enumerate(self.fields.items()):
+            if kind in NUMBERS:
+                value = (self.floats if kind is float else self.words)[at].item()
+                setattr(self.instance, name, bool(value) if kind is bool else value)
+        for record in self.records.values():
+            record.read()
+
+
+def with_lists(instance: Any) -> None:
+    """Replace the arrays of an instance by lists, which Python reads faster."""
+    for name, kind in fields_of(instance.__class__).items():
+        value = getattr(instance, name)
+        if kind in ARRAYS:
+            setattr(instance, name, value.tolist())
+        elif kind not in NUMBERS:
+            with_lists(value)
+
+
+def int_array(values: Any) -> Any:
+    """Return an array of integers for a field."""
+    return np.array(values, np.int64)
+
+
+def float_array(values: Any) -> Any:
+    """Return an array of floats for a field."""
+    return np.array(values, np.float64)
+
+
+def new_array(count: int, fill: int = 0) -> Any:
+    """Return an array of equal integers for a field."""
+    return np.full(count, fill, np.int64)
+
+
+def new_floats(count: int) -> Any:
+    """Return an array of zeros for a field."""
+    return np.zeros(count)
