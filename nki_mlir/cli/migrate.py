@@ -88,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
             if file.new != file.old:
                 write_output(str(file.path), file.new_lines)
         else:
+            if file.new != file.old and options.output != "-" and Path(options.output).parent != file.path.parent:
+                file.new = files.formatted(file.new, Path(options.output), file.report)
             write_output(options.output, file.new_lines)
     return status
 

@@ -25,7 +25,7 @@ from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
-from nki_mlir.python_commands import module_command
+from nki_mlir.python_commands import format_command
 
 
 class MigrationError(NkiMlirError):
@@ -250,8 +250,7 @@ def _imports(text: str, module: str, name: str) -> bool:
 
 def formatted(text: str, file: Path, report: MigrationReport) -> str:
     """Return the text as ``ruff format`` writes it with the settings of the file."""
-    command = [*module_command("ruff"), "format", "--stdin-filename", str(file), "-"]
-    formatter = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=False)
+    formatter = subprocess.run(format_command(file), input=text, capture_output=True, encoding="utf-8", check=False)
     if formatter.returncode:
         report.changed(0, "the text is not formatted, because ruff is not installed"
                        if "No module named" in formatter.stderr else f"the text is not formatted: "

@@ -18,6 +18,7 @@ from nki_mlir.migration.facts import Fact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.host_methods import host_methods
 from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_aliases, kernel_groups, wrapper_of
+from nki_mlir.migration.kernel_decorators import why_replaced
 from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
@@ -272,12 +273,9 @@ class Host(GridAxes):
         function = kernels.rewrites[name]
         decorators = [d for d in original_node.decorators if not self.module.wrapper(d)]
         for decorator in original_node.decorators:
-            meaning = self.module.wrapper(decorator)
-            if meaning in ("nki.benchmark", "nki.profile"):
-                self.report.changed(self.line(original_node), f"{meaning} is removed: measure kernels with a profiler")
-            elif meaning.startswith("ncc."):
-                self.report.changed(self.line(original_node), f"{meaning} is removed: the compiler of the current "
-                                                              "generation has no such directive")
+            reason = why_replaced(decorator, self.module.wrapper(decorator), name in self.module.entries)
+            if reason:
+                self.report.changed(self.line(decorator) or self.line(original_node), reason)
         if name in self.module.entries:
             decorators.append(cst.Decorator(cst.parse_expression(f"{self.nki}.jit")))
         return function.with_changes(decorators=decorators)

@@ -274,13 +274,7 @@ class Statements(TileUpdates):
         elements = unpacked(target, value)
         pairs = self._pairs(target, elements or value)
         if pairs is not None and not other_targets:
-            if elements is not None:
-                self.report.changed(self.line, "each name gets an assignment, because kernels have no comprehensions")
-            pairs = [(left.with_changes(lpar=[], rpar=[]) if isinstance(left, cst.Tuple) else left, right)
-                     for left, right in pairs if not (self.code(left) == "_" and is_constant(right))]
-            assigned = [(pair, self.assign(*pair, [])) for pair in pairs]
-            return [text for pair, texts in assigned for text in (
-                [" = ".join(map(self.code, pair))] if texts is None else texts)]
+            return self._assign_each(pairs, elements is not None)
         shapes = shape_names(target, value, self)
         sizes = size_name(target, value, self)
         self.scope.sizes |= sizes
@@ -327,6 +321,21 @@ class Statements(TileUpdates):
         self.vectors |= set(bound_names(ast.parse(f"{self.code(target)} = 0")))
         return [f"{self.code(target)} = {self.code(value)}"]
 
+    def _assign_each(self, pairs: list[tuple[cst.BaseExpression, cst.BaseExpression]], unrolls: bool
+                     ) -> list[str] | None:
+        """Rewrite ``a, b = x, y`` as single assignments, or return None if nothing changes. It ``unrolls`` a
+        comprehension, which the values come from."""
+        if unrolls:
+            self.report.changed(self.line, "each name gets an assignment, because kernels have no comprehensions")
+        is_flat = not unrolls and not any(isinstance(left, cst.Tuple) for left, _ in pairs)
+        bound = [(left.with_changes(lpar=[], rpar=[]) if isinstance(left, cst.Tuple) else left, right)
+                 for left, right in pairs if not (self.code(left) == "_" and is_constant(right))]
+        old_texts = [[" = ".join(map(self.code, pair))] for pair in bound]
+        new_texts = [old if (texts := self.assign(*pair, [])) is None else texts for pair, old in zip(bound, old_texts)]
+        if is_flat and len(bound) == len(pairs) and new_texts == old_texts and not self.prelude[-1]:
+            return None
+        return [text for texts in new_texts for text in texts]
+
     def _is_index(self, fact: Fact) -> bool:
         return isinstance(fact, (IndexFact, MaskFact)) or (isinstance(fact, Items) and bool(fact.items) and all(
             self._is_index(f) for f in fact.items))
@@ -351,7 +360,8 @@ class Statements(TileUpdates):
         result = self.result(value)
         if self._is_index(fact) and not (isinstance(fact, MaskFact) and fact.is_known and not fact.varies):
             self.bind(name, fact)
-            self.report.changed(self.line, f"the index vector {name} is removed: subscripts become slices")
+            self.report.changed(self.line, f"the {'mask' if isinstance(fact, MaskFact) else 'index vector'} {name} is "
+                                           "removed: subscripts become slices")
             return []
         if result is None:
             text = self.text(value)

@@ -40,7 +40,7 @@ from nki_mlir.printing.releases import OLDEST, check_release
 from nki_mlir.printing.rolled_transfers import roll_transfers
 from nki_mlir.printing.shared_programs import programs_apart
 from nki_mlir.printing.text_modules import modules_of_text
-from nki_mlir.python_commands import module_command
+from nki_mlir.python_commands import format_command, module_command
 from nki_mlir.targets.neuron import at_nisa
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
 from nki_mlir.transforms.loop_over_programs import reduces_programs
@@ -214,8 +214,7 @@ def imports_of(text: str) -> str:
 def formatted(text: str, file: Path | None) -> str:
     """Return the text as ``ruff format`` writes it with the settings of a file, or with its defaults, also where ruff
     refuses the settings."""
-    settings = ["--isolated"] if file is None else ["--stdin-filename", str(file)]
-    command = [*module_command("ruff"), "format", *settings, "-"]
+    command = format_command(file) if file is not None else [*module_command("ruff"), "format", "--isolated", "-"]
     formatter = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=False)
     if not formatter.returncode:
         return formatter.stdout

@@ -2,6 +2,8 @@
 """``nki-migrate``: its report, its files, its exit status, and what it cannot read."""
 
 import os
+import subprocess
+import sys
 from threading import Thread
 
 import pytest
@@ -63,6 +65,28 @@ def test_check(file, capsys):
     assert main([str(file), "--quiet", "--check", "128x32xf32"]) == 0
     assert capsys.readouterr().err.splitlines() == [
         f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
+
+
+LONG = KERNEL.replace("nl.load(x) * 2", "nl.load(x) * 2 + nl.load(x) * nl.load(x) * nl.load(x)")
+
+
+@pytest.mark.parametrize("settings", ["", "line-length = 60\n"])
+def test_the_new_file_is_as_ruff_formats_it_there(settings, file, tmp_path, monkeypatch):
+    """With the settings around the new file, else with those around the current directory."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (here / "pyproject.toml").write_text("[tool.ruff]\nline-length = 140\n")
+    if settings:
+        (there / "ruff.toml").write_text(settings)
+    file.write_text(LONG)
+    monkeypatch.chdir(here)
+    new = there / "new.py"
+    assert main([str(file), "--quiet", "-o", str(new)]) == 0
+    assert subprocess.run([sys.executable, "-m", "ruff", "format", "--check", str(new)], check=False).returncode == 0
+    assert max(map(len, new.read_text().splitlines())) > (100 if not settings else 50)
+    other_settings = subprocess.run([sys.executable, "-m", "ruff", "format", "--isolated", "--check", str(new)], check=False)
+    assert other_settings.returncode == 1
 
 
 def test_what_is_left(file, capsys):

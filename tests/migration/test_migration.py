@@ -22,7 +22,7 @@ from tests.property_counts import FUZZ
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
-FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_attention", "gradients", "helpers", "memory", "models",
+FURTHER_NAMES = ("contributed", "diffusion", "exercises", "factories", "flash_attention", "gradients", "helpers", "inference", "memory", "models",
                  "names", "norms", "options", "paging", "pools", "programs", "recurrences", "rings", "scans", "sequences", "serving", "tiles",
                  "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
@@ -43,7 +43,7 @@ BLOCKED_SUMS = {"block_dimensions"}
 QUOTIENTS = {"attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "flash_fwd", "giou",
              "heads_of_a_batch", "kl_rows", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",
              "rmsnorm", "rmsnorm_quant", "rmsnorm_to_fp8", "row_norm_with_tail", "row_softmax", "shifted_columns",
-             "softmax", "topk_router", "variance_two_pass"}
+             "softmax", "top2_gating", "topk_router", "variance_two_pass"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -193,6 +193,12 @@ def test_comments_at_the_end_of_a_block_stay(tmp_path):
     assert lines[1:3] == ["t = nl.load(x)", "# rows"]
 
 
+def test_assignments_of_several_values__stay_where_none_changes(tmp_path):
+    lines = rewritten(tmp_path, "a, b = nl.load(x), int(x.shape[0])\nc, d = nl.load(x), a + 1.0\n"
+                                "nl.store(out[0:b], nl.add(a, nl.add(c, d)))")
+    assert lines[:3] == ["a, b = nl.load(x), int(x.shape[0])", "c = nl.load(x)", "d = nl.add(a, 1.0, dtype=nl.float32)"]
+
+
 def test_values_that_nothing_names__go(tmp_path):
     lines = rewritten(tmp_path, "(a, b), _ = nl.load(x).shape, None\nnl.store(out[0:a, 0:b], nl.load(x))")
     assert lines[0] == "a, b = nl.load(x).shape" and "_ = None" not in lines

@@ -45,6 +45,17 @@ def test_wrapped_kernel__is_the_kernel(line, new):
     assert left == [] and text == new
 
 
+@pytest.mark.parametrize(("decorator", "why"), [
+    ("nki.jit", []), ("nki.jit()", []), ("nki.jit(mode='trace')", ["nki.jit has no options"]),
+    ("nki.trace", ["nki.trace becomes nki.jit"]), ("baremetal", ["nki.baremetal becomes nki.jit"]),
+    ("nki.baremetal(save_neff_name='f')", ["nki.baremetal becomes nki.jit"]),
+    ("nki.profile(working_directory='d')", ["nki.profile is removed: measure kernels with a profiler"])])
+def test_the_report_has_the_decorators_that_are_replaced(decorator, why):
+    report = MigrationReport("f.py")
+    text = rewritten(HEAD.replace("def body", f"@{decorator}\ndef body"), report)
+    assert "@nki.jit\ndef body" in text and [entry.text for entry in report.entries if entry.line == 6] == why
+
+
 @pytest.mark.parametrize("line", ["bench = nki.benchmark(warmup=2)", "bench = benchmark(iters=3)"])
 def test_wrapper_without_a_kernel__is_left(line):
     left, text = migrated(line)
