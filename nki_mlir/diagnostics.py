@@ -7,6 +7,7 @@ with values, never with a ready string, so that a test can compare the complete 
 """
 
 import linecache
+import re
 import warnings
 from collections.abc import Mapping
 from enum import Enum
@@ -56,6 +57,16 @@ def shortened(text: str) -> str:
                      for line in text.split("\n"))
 
 
+# Characters that move a terminal's cursor or change the order of the characters around them.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes for what would change the terminal that shows it: texts quote names and strings of
+    inputs."""
+    return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
+
+
 class NkiMlirError(Exception):
     """Base of all errors for users. ``values`` fill the templates; ``at`` is the location, if it is known."""
 
@@ -102,7 +113,7 @@ class NkiMlirError(Exception):
         if self.at:
             lines += excerpt(self.at)
         lines += [f"  {label}: {shortened(text)}" for label, text in zip(("why", "fix"), self.advice) if text]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __repr__(self) -> str:
         """Return the text that frameworks show of an error that they wrap in another one."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
 from nki_mlir.cli.packages import module_name, package_folders
-from nki_mlir.diagnostics import Location, NkiMlirError, shortened
+from nki_mlir.diagnostics import Location, NkiMlirError, printable, shortened
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.similar_names import nearest
@@ -67,7 +67,7 @@ class Diagnostic:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: error: {shortened(self.message)}"
+        return printable(f"{self.file}:{self.line}:{self.column}: error: {shortened(self.message)}")
 
 
 class StreamsAreNoModule(NkiMlirError):

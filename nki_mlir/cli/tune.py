@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
 from nki_mlir.cli.score import add_judging, failed_file, refuse_judging, settings_of, workers_of
-from nki_mlir.input_limits import TEXT_BYTES
 
 if TYPE_CHECKING:
     from nki_mlir.tuning.search import TuningResult
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from nki_mlir.scoring.page import write_page
     from nki_mlir.scoring.store import Store
     from nki_mlir.tuning.files import tune_file
-    from nki_mlir.tuning.source import with_parameters
+    from nki_mlir.tuning.source import read_kernel, with_parameters
     from nki_mlir.tuning.space import space_from_texts
     space = space_from_texts(options.space)
     store = Store(options.store) if options.store else None
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         if options.page and store is not None:
             write_page(store, options.page)
         if options.output:
-            text = TEXT_BYTES.read_text(options.kernel_file)
+            text = read_kernel(options.kernel_file)
             write_output(options.output, with_parameters(text, result.best, options.kernel_file))
     except OSError as error:
         if error.filename is None:

@@ -61,12 +61,20 @@ class Store:
                 self.connection = sqlite3.connect(file, check_same_thread=False)
                 with self.connection:
                     self.connection.execute(TABLE)
+                self.check_schema()
         except StoreFailed:
             if is_new:                          # no empty file stays where there is no space
                 with suppress(OSError):
                     os.remove(file)
             raise
         self.connection.row_factory = sqlite3.Row
+
+    def check_schema(self) -> None:
+        """Raise ``StoreFailed`` if the file has another table, a view, which may have rows without end, or a trigger,
+        which may change what is written."""
+        schema = self.connection.execute("SELECT sql FROM sqlite_master WHERE name = 'verdicts' OR type = 'trigger'")
+        if schema.fetchmany(2) != [(TABLE.replace("IF NOT EXISTS ", ""),)]:
+            raise StoreFailed(file=self.file, reason="its tables are not those of a store of verdicts", fix=ANOTHER)
 
     @contextmanager
     def accessed(self) -> Iterator[None]:

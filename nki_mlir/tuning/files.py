@@ -5,13 +5,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.scoring.engine import Cluster, WorkerPool, score_all
 from nki_mlir.scoring.live_table import LiveTable
 from nki_mlir.scoring.store import Store
 from nki_mlir.scoring.verdict import CandidateVerdict
 from nki_mlir.tuning.search import Attempt, TuningResult, search
-from nki_mlir.tuning.source import with_parameters
+from nki_mlir.tuning.source import read_kernel, with_parameters
 from nki_mlir.tuning.space import GRID, LEVEL, Choice, Space
 
 
@@ -19,7 +18,7 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
               seed: int, store: Store | None, table: LiveTable | None) -> TuningResult:
     """Search the space of a file. ``settings`` are those of a request. Raise the errors of the file and the reference.
     """
-    text = TEXT_BYTES.read_text(file)
+    text = read_kernel(file)
 
     def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
         requests = [{**settings, "source": with_parameters(text, choice, file), "name": name_of(file, choice),

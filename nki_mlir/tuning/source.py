@@ -3,7 +3,8 @@
 
 import ast
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.tuning.space import GRID, LEVEL, Choice
 
 
@@ -13,9 +14,30 @@ class NoParameter(NkiMlirError):
     fix = "write {name} = VALUE at the top of the module, or give a function a parameter {name} with a default"
 
 
+class UnreadableKernel(NkiMlirError):
+    code = "NKI-TUNE-SOURCE"
+    message = "the file has no kernel to tune: {reason}"
+    fix = "name a Python file in UTF-8 with the kernel"
+
+
+def read_kernel(file: str) -> str:
+    """Return the text of a kernel's file. Raise ``OSError``, ``InputTooLarge`` or ``UnreadableKernel``."""
+    try:
+        return TEXT_BYTES.read_text(file)
+    except UnicodeDecodeError as error:
+        before = error.object[:error.start]
+        at = Location(file, before.count(b"\n") + 1, error.start - before.rfind(b"\n") - 1)
+        raise UnreadableKernel(reason=f"byte {error.object[error.start]:#04x} is not UTF-8").located(at) from None
+
+
 def with_parameters(text: str, choice: Choice, file: str) -> str:
-    """Replace each parameter's value in the text. Raise ``NoParameter``."""
-    tree = ast.parse(text)
+    """Replace each parameter's value in the text. Raise ``NoParameter`` or ``UnreadableKernel``."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:     # the last two of deep nesting
+        line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
+        reason = getattr(error, "msg", None) or str(error) or "it nests too deeply"
+        raise UnreadableKernel(reason=reason).located(Location(file, line, column - 1)) from None
     lines = text.encode().splitlines(keepends=True)
     starts = [0]
     for line in lines:

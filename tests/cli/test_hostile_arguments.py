@@ -5,6 +5,7 @@ import ast
 import io
 import json
 import os
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from nki_mlir.cli.standins import neuron_bench, neuron_profile
 from nki_mlir.compat.executables import write_executables
 from nki_mlir.input_limits import InputTooLarge
 from nki_mlir.migration import nesting
+from nki_mlir.scoring.store import TABLE
 
 KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n" \
          "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n    nl.store(out, nl.load(x))\n    return out\n"
@@ -371,3 +373,33 @@ def test_paths_that_name_no_file(tmp_path, capsys):
                          ("pipe", "it is not a regular file"), ("gone", "no such file"), ("x" * 300, "no such file")):
         assert run.main([f"{tmp_path}/{name}.py:f"]) == 1
         assert capsys.readouterr().err.endswith(f".py: {reason}\n")
+
+
+@pytest.mark.parametrize("content, error", [
+    (b"x = 1\n\x80", "k.py:2:1: error: the file has no kernel to tune: byte 0x80 is not UTF-8"),
+    (b"x = 1\0", "k.py:1:1: error: the file has no kernel to tune: source code string cannot contain null bytes"),
+    (b"x = (\n", "k.py:1:5: error: the file has no kernel to tune: '(' was never closed")])
+def test_files_that_cannot_be_tuned(content, error, kernel, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("k.py").write_bytes(content)
+    assert tune.main(["k.py", "-r", "ref.py", "--space", "A=1,2"]) == 1
+    assert capsys.readouterr().err.startswith(error + " [NKI-TUNE-SOURCE]\n")
+
+
+ROWS_WITHOUT_END = ("CREATE VIEW verdicts AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
+                    "SELECT x AS number, x AS key, x AS document FROM c")
+
+
+@pytest.mark.parametrize("statements", [
+    ["CREATE TABLE verdicts (key)"], [ROWS_WITHOUT_END],
+    [TABLE, "CREATE TRIGGER t BEFORE INSERT ON verdicts BEGIN DELETE FROM verdicts; END"]])
+def test_stores_of_other_tables(statements, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with sqlite3.connect("x.db") as connection:
+        for statement in statements:
+            connection.execute(statement)
+    assert score.main(["--store", "x.db", "--page", "x.html"]) == 1
+    assert capsys.readouterr().err == (
+        "error: x.db cannot be used for verdicts: its tables are not those of a store of verdicts [NKI-SCORE-STORE]\n"
+        "  fix: name an SQLite file that nki-score wrote, or one that does not exist yet\n")
+    assert not Path("x.html").exists()

@@ -128,6 +128,14 @@ def test_a_profile_that_no_capture_wrote_is_an_error(tmp_path, capsys, profile, 
     assert [file.name for file in tmp_path.iterdir()] == ["t.ntff"]
 
 
+def test_a_manifest_is_quoted_in_one_line(tmp_path, capsys):
+    with zipfile.ZipFile(tmp_path / "k.neff", "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"format": "\x1b[2J\n\n" + "x" * 100}))
+    assert neuron_profile.main(["capture", "-n", str(tmp_path / "k.neff")]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"error: {tmp_path}/k.neff is not a compiled kernel of nki_mlir: it is a \\x1b[2J " + "x" * 74 + " [NKI-ARTIFACT]")
+
+
 def test_a_file_that_cannot_be_written_is_an_error(neff, capsys):
     neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff"])
     capsys.readouterr()

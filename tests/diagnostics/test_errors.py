@@ -60,3 +60,10 @@ def test_page__lists_the_errors_that_there_are(tmp_path: Path) -> None:
     now, listed = (set(re.findall(r"^## `(.*)`$", f.read_text(), re.MULTILINE))
                    for f in (page, ROOT / "docs" / "errors.md"))
     assert {"NKI-PASS", "NKI-ARG", "err_1d_arange_not_supported"} < listed == now, "make docs writes the page"
+
+
+def test_error__escapes_what_changes_a_terminal(tmp_path: Path) -> None:
+    error = TooWide(columns="\x1b[2J\u202e\r\ud800\x7f\x9b\ta\u00e4", limit=1)
+    assert str(error).splitlines()[0] == (
+        r"error: the tile has \x1b[2J\u202e\r\ud800\x7f\x9b" "\ta\u00e4 columns, the limit is 1 [NKI-WIDE]")
+    assert error.headline.startswith("the tile has \x1b")               # programs read the values as they are

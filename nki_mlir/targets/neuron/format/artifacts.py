@@ -157,6 +157,11 @@ def _dictionary(data: bytes) -> dict[str, Any]:
     return value
 
 
+def _short(value: object) -> str:
+    """Return a value of a manifest for an error: one line of at most 80 characters."""
+    return " ".join(f"{value!s:.80}".split())
+
+
 def _packed(members: dict[str, bytes]) -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as out:
@@ -176,8 +181,8 @@ def _unpacked(data: bytes, name: str, description: str, form: str) -> dict[str, 
     except Exception as error:              # zipfile and zlib raise a dozen kinds for damaged archives
         raise ForeignFile(name=name, what=description, reason=f"it cannot be unpacked ({error})") from None
     if manifest.get("format") != form:
-        raise ForeignFile(name=name, what=description, reason=f"it is a {manifest.get('format')}")
+        raise ForeignFile(name=name, what=description, reason=f"it is a {_short(manifest.get('format'))}")
     if manifest.get("version") != VERSION:
-        raise ForeignFile(name=name, what=description, reason=f"it has version {manifest.get('version')}, and version "
-                                                       f"{VERSION} is read here")
+        raise ForeignFile(name=name, what=description, reason=(
+            f"it has version {_short(manifest.get('version'))}, and version {VERSION} is read here"))
     return members
