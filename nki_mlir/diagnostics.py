@@ -164,7 +164,10 @@ EXCERPT = 200  # columns of a source line that an error shows: in a longer line,
 
 def excerpt(at: Location) -> list[str]:
     """Return the source line with a caret under the expression; none if the source cannot be read or is not known."""
-    text = linecache.getline(at.file, at.line).rstrip("\n") if is_known_source(at.file) else ""
+    try:
+        text = linecache.getline(at.file, at.line).rstrip("\n") if is_known_source(at.file) else ""
+    except LookupError:                 # the file declares a codec that is no encoding of texts, such as rot13
+        return []
     if not text.strip():
         return []
     number = f"{at.line:5d}"

@@ -19,6 +19,8 @@ module {
   llvm.mlir.global internal constant @interrupted("Ctrl-C ended the kernel\00")
   llvm.mlir.global internal constant @buffers("the custom call's operands or results are not those of its kernel\00")
 
+  llvm.func @usleep(i32) -> i32
+
   llvm.func internal @pointer_at(%base: !llvm.ptr, %offset: i64) -> !llvm.ptr {
     %place = llvm.getelementptr %base[%offset] : (!llvm.ptr, i64) -> !llvm.ptr, i8
     %value = llvm.load %place : !llvm.ptr -> !llvm.ptr
@@ -299,6 +301,10 @@ module {
     llvm.cond_br %stopped, ^stopped, ^failed
   ^stopped:
     %cancelled = arith.constant 1 : i32     // CANCELLED
+    // A thread of Python that waits for the result looks for signals several times a second, and raises
+    // KeyboardInterrupt. With this error at once, it would raise the error, and KeyboardInterrupt while it shows it.
+    %moment = arith.constant $MICROSECONDS : i32
+    %slept = llvm.call @usleep(%moment) : (i32) -> i32
     %interrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
     %error4 = llvm.call @failure(%frame, %interrupted, %cancelled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
     llvm.return %error4 : !llvm.ptr

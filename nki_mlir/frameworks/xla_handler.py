@@ -28,6 +28,7 @@ from nki_mlir.targets.runtime.machine import machine
 
 BUCKETS = 1 << 16
 MESSAGES_KEPT = 1024
+CANCELLED_AFTER = 400_000       # microseconds between Ctrl-C and XLA's error; JAX looks for signals every 200,000
 NEWEST_MINOR = 3                # of the FFI's version 0; the frame's layout is the same since minor 1
 HELP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
 
@@ -67,7 +68,7 @@ class Handler:
     def compile(self, minor: int) -> int:
         text = Template((Path(__file__).parent / "xla_handler.mlir").read_text(encoding="utf-8")).substitute(
             BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, INTERRUPTED=INTERRUPTED,
-            TABLE=self.table.ctypes.data, STATE=self.state.ctypes.data,
+            MICROSECONDS=CANCELLED_AFTER, TABLE=self.table.ctypes.data, STATE=self.state.ctypes.data,
             HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
         with ir.Context(), ir.Location.unknown():
             module = ir.Module.parse(text)

@@ -144,6 +144,7 @@ def load_assignment(path: str | Path) -> Assignment:
     listed = data.get("part")
     check(isinstance(listed, list) and bool(listed) and all(isinstance(part, dict) for part in listed or []),
           "has no [[part]]", "part")
+    check(len(listed or []) <= PARTS, f"has more than {PARTS:,} parts", "part")
     parts = tuple(part_of(read, entry, number) for number, entry in enumerate(listed or [], 1))
     limits = data.get("limits", {})
     check(isinstance(limits, dict) and not limits.keys() - {"seconds", "megabytes"},

@@ -30,13 +30,40 @@ def test_ctrl_c_is_one_line(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_ctrl_c_frees_nothing_that_the_command_has_built(monkeypatch):
-    ended: list = []
-    monkeypatch.setattr(entry, "import_module", lambda name: SimpleNamespace(main=lambda: 130))
-    monkeypatch.setattr(entry.atexit, "_run_exitfuncs", lambda: ended.append("functions that Python calls at the end"))
-    monkeypatch.setattr(entry.os, "_exit", ended.append)
-    entry.command("opt")()
-    assert ended == ["functions that Python calls at the end", 130]
+ENDS = """
+import atexit, sys, types
+from nki_mlir.cli import entry
+
+class Freed:
+    def __del__(self):
+        print("freed")
+
+def main():
+    atexit.register(print, "function of the command")
+    main.built = Freed()
+    main.built.cycle = main.built
+    return {status}
+
+atexit.register(print, "function of the program")
+entry.import_module = lambda name: types.SimpleNamespace(main=main)
+sys.exit(entry.command("opt")())
+"""
+
+
+def ends_with(status: int) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", ENDS.format(status=status)], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_ctrl_c_frees_nothing_that_the_command_has_built():
+    ended = ends_with(130)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "function of the command\n", "")
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_other_ends_are_those_of_python(status):
+    ended = ends_with(status)
+    assert (ended.returncode, ended.stderr) == (status, "")
+    assert ended.stdout == "function of the command\nfunction of the program\nfreed\n"
 
 
 def test_a_closed_pipe_is_silent(capsys):

@@ -403,3 +403,10 @@ def test_stores_of_other_tables(statements, tmp_path, monkeypatch, capsys):
         "error: x.db cannot be used for verdicts: its tables are not those of a store of verdicts [NKI-SCORE-STORE]\n"
         "  fix: name an SQLite file that nki-score wrote, or one that does not exist yet\n")
     assert not Path("x.html").exists()
+
+
+def test_a_source_in_a_codec_that_is_no_encoding(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("k.py").write_text("# coding: rot13\n" + KERNEL)
+    assert run.main(["k.py:f", "--arg", "4x4xf32"]) == 1
+    assert capsys.readouterr().err.startswith("k.py:1:1: error: SyntaxError: ")
