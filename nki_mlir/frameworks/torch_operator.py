@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
@@ -231,6 +232,7 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
+@without_internal_frames
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
     """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where derivatives would
     lack the kernel's term: a program of ``torch.compile`` may hide from ``frameworks.torch`` which tensors require

@@ -32,6 +32,7 @@ from nki_mlir.files import name_source
 from nki_mlir.input_limits import PROGRAMS, TEXT_BYTES
 
 RELAXED_SHARE = 0.95
+PARTS = 1_000                   # of an assignment: each is judged for itself
 OF_PART = {"name", "points", "cases", "hidden", "microseconds", "relaxed_share", "hbm_ratio", "sbuf_bytes", "grid"}
 OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
 

@@ -410,3 +410,10 @@ def test_a_source_in_a_codec_that_is_no_encoding(tmp_path, monkeypatch, capsys):
     Path("k.py").write_text("# coding: rot13\n" + KERNEL)
     assert run.main(["k.py:f", "--arg", "4x4xf32"]) == 1
     assert capsys.readouterr().err.startswith("k.py:1:1: error: SyntaxError: ")
+
+
+def test_an_assignment_of_too_many_parts(tmp_path, capsys):
+    (tmp_path / "ref.py").write_text("")
+    (tmp_path / "a.toml").write_text('reference = "ref.py"\n' + "[[part]]\npoints = 1\n" * 1001)
+    assert grade.main([f"{tmp_path}/a.toml", f"{tmp_path}/k.py"]) == 1
+    assert "has more than 1,000 parts" in capsys.readouterr().err.splitlines()[0]

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 
+from nki_mlir.frameworks import torch_operator  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked, simulate_linked  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 
@@ -198,3 +199,14 @@ def test_means_in_three_dimensions():
     x = torch.arange(60.0).reshape(1, 3, 4, 5)
     agrees(lambda x: (F.adaptive_avg_pool3d(x, (2, 3, 4)), F.avg_pool3d(x, (1, 3, 2), divisor_override=4)), x)
     agrees(lambda x: (F.avg_pool3d(x, 2, ceil_mode=True, padding=1),), x, streams=False)
+
+
+def test_what_ends_a_kernel_has_no_frame_of_the_toolchain(monkeypatch):
+    monkeypatch.delenv("NKI_MLIR_TRACEBACK", raising=False)
+
+    def interrupted(tensors, kernel):
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt) as error:
+        torch_operator.without_tangents("call", interrupted, [torch.ones(1)], "a kernel")
+    assert [entry.name for entry in error.traceback] == [
+        "test_what_ends_a_kernel_has_no_frame_of_the_toolchain", "interrupted"]
