@@ -97,7 +97,8 @@ def copied_tiles(block: waist.FunctionBlock) -> dict[Value, GatherColumnsOp | Ra
         is_simple = copy.dst.on_chip and all(t.handle == op.dst.handle and t.shape == t.base_shape and is_plain(t)
                                              for t in (op.dst, copy.src))
         fits = copy.dst.dtype is op.dst.dtype if isinstance(op, RandOp) else op.group == Machine.gpsimd_group
-        if is_simple and fits and len(list(op.dst.handle.uses)) == 2:
+        is_addressed_alike = not op.symbols or op.symbols == copy.symbols
+        if is_simple and fits and is_addressed_alike and len(list(op.dst.handle.uses)) == 2:
             copied[op.dst.handle] = op
     return copied
 

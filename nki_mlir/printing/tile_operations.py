@@ -61,8 +61,9 @@ def write_statement(text: KernelText, op: Op) -> None:
         _copy_columns(text, op, op.piece)
         return
     if isinstance(op, movement.Copying) and (before := text.copied.pop(op.src.handle, None)) is not None:
+        before = changed(before, None, symbols=op.symbols, ranges=op.ranges)
         if isinstance(before, RandOp):
-            _rand(text, changed(before, lambda tile: tile, dst=op.dst))
+            _rand(text, changed(before, None, dst=op.dst))
         else:
             _copy_columns(text, before, op.dst)
         return
