@@ -14,8 +14,9 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import limited_time
 
 MOST = 20                               # parses of a part
-BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|[!#][\w$.-]+\s*=|\"\w|\^|[a-z]\w*\.\w+(?!\s*=)|return\b|module\b)")
+BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|[!#][\w$.-]+\s*=|\"\w|\^|[a-z]\w*\.\w*(?!\s*=)|return\b|module\b)")
 FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
+NAMED = re.compile(r"'(\w+\.\w+)' op .*, found ")
 ALIAS = re.compile(r"\s*([!#][\w$.-]+)\s*=")
 UNKNOWN_ALIAS = re.compile(r"undefined symbol alias id '([^']+)'")
 RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=")
@@ -37,7 +38,7 @@ def _errors_of_part(part: str, name: str) -> list[TextError]:
     lines = part.split("\n")
     missing: set[str] = set()           # values of removed operations, and removed aliases
     for _ in range(MOST):
-        errors = _read("\n".join(lines), name)
+        errors = [_at_operation(error, lines) for error in _read("\n".join(lines), name)]
         all_errors += [error for error in errors if not _follows(error, lines, missing)]
         left_out = [_leave_out(lines, line, missing) for line, _, _ in errors]
         if not any(left_out):
@@ -56,6 +57,17 @@ def _read(text: str, name: str) -> list[TextError]:
     except NkiMlirError as error:
         return [(*((error.at.line - 1, error.at.column) if error.at is not None else (0, 0)), error.headline)]
     return []
+
+
+def _at_operation(error: TextError, lines: list[str]) -> TextError:
+    """Return the error at the end of the operation that it names, if the parser has read up to the next operation: an
+    operation without its operands, for example."""
+    line, column, message = error
+    named = NAMED.match(message)
+    if named is None or line >= len(lines) or lines[line][:column].strip() or named[1] in lines[line]:
+        return error
+    earlier = next((k for k in range(line - 1, -1, -1) if lines[k].strip()), line)
+    return (earlier, len(lines[earlier].rstrip()), message) if named[1] in lines[earlier] else error
 
 
 def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:

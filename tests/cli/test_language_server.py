@@ -157,6 +157,28 @@ def test_errors__of_rules_and_of_parts_have_their_lines():
     assert errors_of("\n  func.func @f() { %0 = ", "x.mlir") == [(1, 23, "expected operation name in quotes")]
 
 
+HALF_TYPED = """func.func @kernel(%x: memref<16x8xf32, "hbm"> {nki.name = "x"}) attributes {nki.grid = [], nki.results = []} {
+  %a = memref.alloc() : memref<16x8xf32, "sbuf">
+  OPERATION
+  "nki.nothing"(%a) : (memref<16x8xf32, "sbuf">) -> ()
+  %b = memref.alloc() : memref<16xq, "sbuf">
+  return
+}
+"""
+NOTHING = "unregistered operation 'nki.nothing' found in dialect ('nki') that does not allow unknown operations"
+
+
+@pytest.mark.parametrize(("operation", "column", "message"), [
+    ("nki.", 2, "custom op 'nki.' is unknown (tried 'func.nki.' as well)"),
+    ("%c = nki.", 7, "custom op 'nki.' is unknown (tried 'func.nki.' as well)"),
+    ("nki.me", 2, "'nki.me' is not an operation; 'nki.memset' is one"),
+    ("nki.memset", 12, "'nki.memset' op expected operand 'dst', found '\"'"),
+    ("nki.memset %a", 2, "'nki.memset' op needs attribute 'value'")])
+def test_errors__of_an_operation_that_is_half_typed_stand_beside_others(operation, column, message):
+    assert errors_of(HALF_TYPED.replace("OPERATION", operation), "x.mlir") == [
+        (2, column, message), (3, 2, NOTHING), (4, 34, "expected non-function type")]
+
+
 def test_errors__of_aliases_are_told_once():
     lines = """!x = memref<8x16xf32, "hbm">
 !tile = memref<8x16qf32, "sbuf">
