@@ -40,14 +40,21 @@ def pairs(rows: int, boxes: int, dtype: str = "float32") -> Case:
                 lambda: example.reference(first, second), tolerance(dtype))
 
 
+ROUNDED = (
+    "Roundings are the limit: in the second cache of a host with AVX512-BF16, 16 pairs take 33 cycles, 15 without "
+    "their 17 roundings; float32 takes 21, and more where the third cache is the limit. The host's instruction for two "
+    "registers, by hand, took 34 instead of 32, and 42 with a test for denormals. A product with 65,535 that is "
+    "subtracted from one with 65,536 took 28, but loses the sign of -0 and numbers above 2^111.")
+
+
 @case("giou_8732", Goal(faster=1.5, share=0.8, note=(
-    "The call is the limit: a call with one box takes 4.5 of the 8.9 us.")))
+    "The call is the limit: a call with one box takes 4.5 of the 8.9 us.")), Goal(faster=1.3, share=0.7, note=ROUNDED))
 def few(dtype: str = "float32") -> Case:
     return pairs(118, 74, dtype)
 
 
 @case("giou_1024x256", Goal(faster=1.5, share=0.8, note=(
     "Other users of the machine disturb it: the arrays stay in the last cache, which is 1.4 to 1.7 times as fast as a "
-    "copy in memory.")))
+    "copy in memory.")), Goal(faster=1.3, share=0.7, note=ROUNDED))
 def many(dtype: str = "float32") -> Case:
     return pairs(1024, 256, dtype)
