@@ -51,8 +51,11 @@ def plain_mask(mask: object) -> Mask | Literal[False] | None:
         return mask
     if isinstance(mask, (bool, np.bool_)):
         return None if mask else False
-    kind = "a tile, whose values only the device knows" if isinstance(mask, View) else f"of type {type(mask).__name__}"
-    raise UnsupportedMask(what=f"the mask is {kind}")
+    if isinstance(mask, View):
+        raise UnsupportedMask(what="the mask is a tile, whose values only the device knows",
+                              instead="select values with nl.where(condition, x, y); a mask is affine comparisons of "
+                                      "indices joined by &")
+    raise UnsupportedMask(what=f"the mask is of type {type(mask).__name__}")
 
 
 def lift_to(iteration: Iteration, name: str) -> IndexChange:

@@ -113,8 +113,10 @@ class NotAnInteger(KernelError, TypeError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        fraction = isinstance(self.values["value"], float)
-        return "", "divide with //, or round with math.ceil or math.floor" if fraction else self.fix
+        value = self.values["value"]
+        if isinstance(value, float):
+            return "", "divide with //, or round with math.ceil or math.floor"
+        return "", "give one extent of the shape, for example x.shape[0]" if isinstance(value, tuple) else self.fix
 
 
 def integer(value: Any, subject: str, least: int | None = None) -> int:

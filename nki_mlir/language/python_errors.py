@@ -27,7 +27,10 @@ FIXES: Sequence[tuple[type[Exception], str, str]] = (
     (IndexError, r"(list|string|range object) .*index out of range|pop from empty list",
      "use an index below the length, len(...)"),
     (ValueError, r"(?:not enough|too many) values to unpack.*",
-     "assign to as many names as there are values: a shape has an extent for each dimension"),
+     "assign to as many names as there are values: a shape has an extent for each dimension, a tile a row for each "
+     "partition"),
+    (TypeError, r"can only concatenate (?:list|tuple) .*",
+     "compute with each element: [t + 1 for t in tiles]; two lists are joined by +"),
 )
 IMPORTS = {"nl": "import nki.language as nl", "nisa": "import nki.isa as nisa", "nki": "import nki"}
 

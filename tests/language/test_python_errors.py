@@ -69,7 +69,20 @@ def unpacked(x):
     return columns
 
 
+def added_to_a_list(x):
+    tiles = [x, x]
+    return tiles + 1
+
+
+def rows_of_a_tile(x):
+    tile = nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf)
+    first, second = tile
+    return first
+
+
 ERRORS = [
+    (added_to_a_list, TypeError, r"compute with each element: \[t \+ 1 for t in tiles\]"),
+    (rows_of_a_tile, ValueError, "a shape has an extent for each dimension, a tile a row for each partition"),
     (assigned_in_a_branch, UnboundLocalError, "assign rows on every path that leads here: before the condition or"),
     (assigned_around, NameError, "assign rows on every path"), (unknown, NameError, "assign or import rows"),
     (sum_with_none, TypeError, "a value is None here"),

@@ -92,7 +92,8 @@ def integer(value: Any, subject: str, code: str = "NKI-INTEGER") -> int:
     except NkiMlirError:
         raise
     except TypeError:
-        fix = "divide with //, or round with math.ceil or math.floor" if isinstance(value, float) else "give an integer"
+        fix = "divide with //, or round with math.ceil or math.floor" if isinstance(value, float) else (
+            "give one extent of the shape, for example x.shape[0]" if isinstance(value, tuple) else "give an integer")
         raise NkiTypeError(f"{subject}: expecting 'integer', got {value!r}", fix=fix, code=code).here() from None
 
 
