@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Type, ir
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType, storage_type
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT32, DType, storage_type
 from nki_mlir.scalar.emit import arith
 from nki_mlir.targets.cpu.host_instructions import DENORMAL, NAN, HostInstructions
 from nki_mlir.targets.runtime import host
@@ -23,6 +23,7 @@ FITTED, FITTED_TO_ZERO = "fitted_", "fitted_zero_"     # lookups by polynomials;
 SEGMENTS, TERMS = 32, 4             # polynomials of a function, and their coefficients
 NUMBERED = 12582912.0               # added to a number, it rounds that to an integer, which is in the lowest bits
 COEFFICIENTS = 65568                # the 16-bit element of a table at which coefficients begin, at a line of the cache
+PAIRED = 2                          # bytes of each half of a word that is a pair of 16-bit elements
 MOST_SHUFFLED = 4                   # steps up to this: whole vectors are loaded and elements selected, else gathered
 
 
@@ -286,8 +287,8 @@ class FunctionEmitter(HostInstructions):
         return self._llvm(f"intr.masked.{name}", operands, result, alignment=self._alignment(dtype, 32))
 
     def _alignment(self, dtype: DType, bits: int) -> Attribute:
-        # State the element's alignment: otherwise LLVM would assume the vector's.
-        return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), dtype.itemsize)
+        # State the element's alignment: otherwise LLVM would assume the vector's. Words may be pairs of an array.
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), PAIRED if dtype is UINT32 else dtype.itemsize)
 
     def _lane_addresses(self, pointer: Value, step: int, element: Type, lanes: int) -> Value:
         # Use 32-bit offsets from one pointer where they suffice: a gather instruction has twice as many lanes as with

@@ -128,10 +128,18 @@ class PackedFactor:
         stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
         return self.start.plus(along, stride).plus(summed, depth * (1 + self.pairs))
 
+    @property
+    def has_words(self) -> bool:
+        """Whether pairs are words in memory, at even distances: neighbours along the summed axis."""
+        across, summed = self.memory.strides
+        numbers = self.start.const, *[factor for _, factor in self.start.symbols if factor != 1]    # 1: of the array
+        return self.pairs and self.memory.dtype is BFLOAT16 and summed == 1 and across % 2 == 0 and not any(
+            number % UINT32.itemsize for number in numbers)
+
     def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear, odd: bool = False
              ) -> None:
         """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs. If it is ``odd``, the last
-        pair has only its first element.
+        pair has only its first element. Pairs that are words in memory are copied as words.
 
         Rows of the factor lie apart, where the processor does not predict them: each prefetches the row that is read
         ``PIECE`` steps later.
@@ -144,7 +152,11 @@ class PackedFactor:
         written = (piece * width, depth * width, *((1, piece) if self.by_columns else (width, 1)))
         if odd:
             self.pack_last(code, count, depth, start, panels)
-        if self.pairs and steps_packed:
+        if self.has_words and steps_packed:
+            source = Operand(UINT32, tuple([stride // 2 for stride in strides]))
+            nest = Nest(extents, frozenset(), (source,), 0, (Operand(UINT32, written),), (), (0,))
+            code.emit(nest, start, panels)
+        elif self.pairs and steps_packed:
             is_paired = self.memory.dtype is BFLOAT16
             source, target = Operand(UINT16 if is_paired else self.memory.dtype, strides), Operand(UINT32, written)
             join = JOIN if is_paired else NARROWED_JOIN

@@ -2,6 +2,7 @@
 """Loops around products of tiles that run as one packed product: which do, and that values are the same."""
 
 import importlib
+import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -334,6 +335,31 @@ def test_sizes_that_fill_no_panel(monkeypatch, depth, rows, columns, dtype, pair
     with np.errstate(invalid="ignore"):
         expected = (a.astype(np.float32).T @ b.astype(np.float32)).astype(dtype)
     np.testing.assert_array_equal(kernel.on("jit")(a, b).astype(np.float32), expected.astype(np.float32))
+
+
+@nki.jit
+def of_rows(a, b):
+    out = nl.ndarray((a.shape[0], b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(nl.matmul(nl.load(a), nl.load(b)), dtype=out.dtype))
+    return out
+
+
+@pytest.mark.usefixtures("pairs")
+@pytest.mark.parametrize("depth, has_words", [(128, True), (102, True), (101, False)])
+def test_neighbours_along_the_summed_axis__are_copied_as_words(monkeypatch, depth, has_words):
+    """Also where an array begins between two words."""
+    set_options(monkeypatch, "form-products", apart=1, high=1, pairs=1, amx=0)
+    kernel = nki.jit(of_rows.__wrapped__)
+    a, b = (RNG.integers(-9, 10, shape).astype(ml_dtypes.bfloat16) for shape in ((67, depth), (depth, 96)))
+    a[0, 0], a[1, -1], a[2, :] = np.nan, np.inf, -0.0
+    text = listing(kernel.lower(a, b).module("nisa")).split("module {")[0]
+    assert bool(re.search(r"copy_[\dx]+_uint32_\w{10}\(a", text)) == has_words and "_panels" in text
+    with np.errstate(invalid="ignore"):
+        expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
+    for start in (0, 1, 2, 3):
+        moved = np.empty(a.size + 4, a.dtype)[start:start + a.size].reshape(a.shape)
+        moved[:] = a
+        np.testing.assert_array_equal(kernel.on("jit")(moved, b).astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("extents, dtype, gains", [
