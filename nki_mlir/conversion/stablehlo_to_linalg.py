@@ -66,6 +66,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             link(module)
             kernels = set_aside(module)
             upstream.to_stablehlo(module)
+            upstream.refuse_elements(module)
             self.rewrite(module)
             ControlFlowToScf().run(module)
             upstream.run_pipeline(module, upstream.TO_LINALG)

@@ -121,6 +121,21 @@ def empties_apart(module: Module | Operation) -> None:
                 use.owner.operands[use.operand_number] = op.clone().results[0]
 
 
+def refuse_elements(module: Module) -> None:
+    """Refuse tensors of elements that are neither floats nor integers of 1, 8, 16, 32 or 64 bits."""
+    for op in operations_of(module, lambda name: name != "builtin.module"):
+        kinds = (op.attributes["function_type"].value.inputs if op.name == "func.func"
+                 else [value.type for value in (*op.operands, *op.results)])
+        for kind in kinds:
+            element = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else None
+            if element is None or isinstance(element, ir.FloatType) or (
+                    isinstance(element, ir.IntegerType) and element.width in (1, 8, 16, 32, 64)):
+                continue
+            raise Unsupported(feature=f"a tensor of {element} in a graph",
+                              instead="run this program with jax.jit, where XLA compiles the program around the kernels"
+                              ).located(location_of(op))
+
+
 def refuse_leftovers(module: Module | Operation) -> None:
     """Refuse operations that the passes to linalg do not know."""
     leftovers = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
