@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Measures bytes copied and read, and fused multiply-adds, of all threads together, or with `thread` of one thread, and
-// the rates at which that reads each cache and pages. `stream` copies memory until it is ended.
+// the rates at which that reads each cache and pages; of two threads, the time in which a cache line goes from one to the
+// other and back. `stream` copies memory until it is ended.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -62,6 +64,23 @@ static void readPart(const Vector *from, size_t begin, size_t end) {
     for (int k = 0; k < 8; ++k) sums[k] += from[i + k];
   for (int k = 1; k < 8; ++k) sums[0] += sums[k];
   sink = sums[0][0];
+}
+
+// Nanoseconds in which a cache line goes to another thread and back; 0 where there is one processor. Processors with a
+// common last cache take less time.
+static double roundTripNanoseconds() {
+  if (std::thread::hardware_concurrency() < 2) return 0;
+  constexpr int Trips = 5000;
+  alignas(128) static std::atomic<int> turn;
+  turn = 0;
+  double taken = seconds(2, [](unsigned t) {
+    for (int n = 0; n < Trips; ++n) {
+      for (int spins = 1; turn.load() % 2 != int(t); ++spins)
+        if (spins % 1000 == 0) std::this_thread::yield();       // both may run on one processor
+      ++turn;
+    }
+  });
+  return taken * 1e9 / Trips;
 }
 
 // The size of a cache as the system reports it; 0 where it says nothing.
@@ -143,6 +162,7 @@ int main(int count, char **arguments) {
     std::printf(", \"l%d_bytes\": %ld, \"l%d\": %.4g", level, size, level,
                 size ? readAgain(from, std::min(size_t(size) / 2, bytes)) : 0);
   }
+  if (!alone) std::printf(", \"line_ns\": %.3g", roundTripNanoseconds());
   if (alone) std::printf(", \"page_ns\": %.3g, \"huge_ns\": %.3g", pageNanoseconds(false), pageNanoseconds(true));
   std::puts("}");
 }

@@ -3,8 +3,9 @@
 
     python bench/limits.py
 
-It prints the rates of all threads and of one, and how fast one thread reads each cache and pages of two sizes. A copy
-counts the bytes that it reads and writes; its stores bypass the cache. A multiply-add counts as two operations.
+It prints the rates of all threads and of one, how fast one thread reads each cache and pages of two sizes, and in which
+time a cache line goes to another thread and back: longer where the two have no common cache. A copy counts the bytes
+that it reads and writes; its stores bypass the cache. A multiply-add counts as two operations.
 """
 
 import atexit
@@ -71,6 +72,8 @@ if __name__ == "__main__":
         rates = {kind: limits[kind] / 1e9 for kind in ("copy", "read", "fma")}
         print("threads: {threads:.0f}, copies {copy:.1f} GB/s, reads {read:.1f} GB/s, {fma:.0f} GF/s in float32".format(
             **limits | rates))
+        if limits.get("line_ns"):
+            print(f"a cache line goes to another thread and back in {limits['line_ns']:.0f} ns")
     for level in (1, 2, 3):
         print(f"L{level}: {limits[f'l{level}_bytes'] / 1024:.0f} KiB as the system reports, one thread reads "
               f"{limits[f'l{level}'] / 1e9:.0f} GB/s of half of it")
