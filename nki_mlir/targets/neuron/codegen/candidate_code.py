@@ -83,7 +83,7 @@ class SharedCode:
     def __init__(self, rolled: Code, dependences: RunDependences | None = None) -> None:
         self.rolled, self.dependences = rolled, dependences or RunDependences()
         self.unrolled: dict[tuple[int, int], Code] = {}
-        self.merged: dict[Candidate, Instructions] = {}         # with merged instructions, or with transposes
+        self.known: dict[Candidate, Instructions] = {}
         self.have_short_loads: dict[tuple[Any, ...], bool] = {}         # that can be merged
 
     def expanded(self, candidate: Candidate) -> Code:
@@ -97,21 +97,18 @@ class SharedCode:
         limit, body, loads = candidate[:3]
         key = Candidate(limit, body, loads, merge=candidate.merge, transposes=candidate.transposes,
                         merge_loads=candidate.merge_loads)
-        if not key.merge and not key.transposes:
-            return with_instructions(self.expanded(key), key, dependences=self.dependences)
-        if key not in self.merged:
+        if key not in self.known:
             if key.transposes:
-                self.merged[key] = transposed = self.instructions(key._replace(transposes=0))
+                self.known[key] = transposed = self.instructions(key._replace(transposes=0))
                 transpose_tiles(transposed.code, key.transposes)
             else:
-                self.merged[key] = with_instructions(self.expanded(key), key, dependences=self.dependences)
-        return self.merged[key].copied()
+                self.known[key] = with_instructions(self.expanded(key), key, dependences=self.dependences)
+        return self.known[key].copied()
 
     def loads_merge(self, candidate: Candidate) -> bool:
         """Return whether some loads of a candidate can be merged."""
         key = candidate[:3]
         if key not in self.have_short_loads:
-            code = self.expanded(candidate)
-            without_repeated_loads(code, candidate)
+            code = self.instructions(Candidate(*key)).code
             self.have_short_loads[key] = merge_loads(code, self.dependences) > 0
         return self.have_short_loads[key]

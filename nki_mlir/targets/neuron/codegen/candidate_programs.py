@@ -28,6 +28,7 @@ ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at l
 TWO = 2
 GOOD = 1.03                     # orders that are worse than the best by up to this factor are timed
 NEARLY = 1.01                   # an order's estimate of its time is off by this factor
+ALIKE = 1.003                   # estimates of the orders of one code miss by factors that differ by this factor
 HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
 FAR = 1.3                       # the same for the first order
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
@@ -69,6 +70,7 @@ class Prepared:
         self.late: list[tuple[float, Order]] = []
         self.skipped = 0
         self.tried: set[object] = set()                 # the arrangements that were timed
+        self.missed: list[float] = []                   # how many times their estimates they took
         self.in_order = False                           # program order is among the programs that were timed
         # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their
         # iterations overlap.
@@ -148,7 +150,8 @@ class Prepared:
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
         time of the fastest program so far; orders that cannot be faster are skipped."""
-        near = min(CLOSEST, NEAR[level]) if sum(map(len, self.schedules.runs)) <= BRIEF else NEAR[level]
+        brief = sum(map(len, self.schedules.runs)) <= BRIEF
+        near = min(CLOSEST, NEAR[level]) if brief else NEAR[level]
         enough, written = self.schedules.bound() * near, self.schedules.as_written()
         if best_known_ns() <= enough:
             return
@@ -167,7 +170,8 @@ class Prepared:
                 if count and (ns > best * GOOD or count >= most) and (
                         not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
                     break                           # go on only if the best estimates miss full speed
-                if ns > best_known_ns() * self.patience:
+                if ns > best_known_ns() * self.patience or (
+                        level == 1 and not brief and self.is_longer(ns, best_known_ns())):
                     break
                 if is_late:
                     limit = best_known_ns() * self.patience
@@ -197,6 +201,16 @@ class Prepared:
             except MemoryFull:
                 if not count:
                     raise
+
+    def note(self, arrangement: Arrangement, ns: float) -> None:
+        """Note the time of a program."""
+        if 0.0 < arrangement.ns < inf:
+            self.missed.append(ns / arrangement.ns)
+
+    def is_longer(self, estimate: float, ns: float) -> bool:
+        """Return whether an order certainly takes longer than ``ns`` by its estimate, if the orders that were timed
+        nearly took theirs: estimates of one code's orders miss by about the same factor."""
+        return bool(self.missed) and max(self.missed) <= GOOD and estimate * min(self.missed) > ns * ALIKE
 
     def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
         """Yield the arrangements of the orders after the first ``computed``. Stop at one whose estimate is at most

@@ -202,8 +202,9 @@ class TimedCandidates:
             if other.first(level, ns / NEARLY) * NEARLY < ns:
                 self.postponed[variant] = other
                 several.append(variant)
-        if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * HOPELESS and (
-                ns > prepared.bound_with_loads * HOPELESS):
+        near = NEAR[level] / NEARLY
+        if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * near and (
+                ns > prepared.bound_with_loads * near):
             variant = candidate._replace(loads=False)
             if variant not in self.variants:
                 self.postponed[variant] = other = self.prepared(variant)
@@ -318,6 +319,7 @@ class TimedCandidates:
             return self.least_time() if candidate != self.longer else inf if best is None else best[0]
         for arrangement, program in prepared.programs(self.options.level, known):
             ns = self.note(candidate, arrangement, program)
+            prepared.note(arrangement, ns)
             if best is None or ns < best[0]:
                 best = ns, arrangement
         if self.options.overlap and best is not None and straight_loops(prepared.code) and (
