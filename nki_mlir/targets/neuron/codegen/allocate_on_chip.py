@@ -167,7 +167,10 @@ def check_banks(code: Code) -> None:
             access = tile.access
             if tile.space != PSUM or access.free.symbols:
                 continue
-            first_byte, last_byte = (tile.handle.address[1] + end for end in (tile.bounds[2], tile.bounds[3] - 1))
+            start = tile.handle.address[1]
+            if start % bank + tile.handle.bytes_per_partition <= bank:      # all of the buffer does
+                continue
+            first_byte, last_byte = (start + end for end in (tile.bounds[2], tile.bounds[3] - 1))
             if first_byte // bank != last_byte // bank:
                 raise BankCrossed(buffer=tile.handle.name, first=first_byte, last=last_byte,
                                   bank=bank).located(step.location)

@@ -12,7 +12,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.candidate_code import Instructions, run_step
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
+from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
 from nki_mlir.targets.neuron.codegen.order_by_results import order_by_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
@@ -28,6 +28,7 @@ ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at l
 TWO = 2
 GOOD = 1.03                     # orders that are worse than the best by up to this factor are timed
 NEARLY = 1.01                   # an order's estimate of its time is off by this factor
+FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 ALIKE = 1.003                   # estimates of the orders of one code miss by factors that differ by this factor
 HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
 FAR = 1.3                       # the same for the first order
@@ -80,6 +81,11 @@ class Prepared:
     @cached_property
     def schedules(self) -> Schedules:
         return Schedules(self.code, self.choice, self.evicts)
+
+    @cached_property
+    def fills_banks(self) -> bool:
+        """Whether the tiles fill ``FREE_BANKS`` percent of PSUM at once, so that products may wait for its banks."""
+        return bool(held_at_peak(self.code, FREE_BANKS))
 
     @property
     def is_straight(self) -> bool:

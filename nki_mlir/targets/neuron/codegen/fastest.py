@@ -35,6 +35,7 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import (
     CLOSE,
     CLOSEST,
     FEW,
+    FREE_BANKS,
     HOPELESS,
     NEAR,
     NEARLY,
@@ -44,7 +45,6 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import (
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.merge_instructions import ENGINES as MERGED_ENGINES
-from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak
 from nki_mlir.targets.neuron.codegen.program_order import (
     SPILLED,
     end_of,
@@ -63,7 +63,6 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loo
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
 THRASHES = 1.5                  # times the bound without spills: tiles spill repeatedly, so more of them should stay
 ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodies are tried after pipelined loops
-FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
@@ -179,7 +178,7 @@ class TimedCandidates:
         least_time = self.least_time()
         hopeless = ns > least_time * HOPELESS
         if candidate.results == 100 and prepared.schedules.bound() < min(ns / WAITS, least_time):
-            if self.options.evict and held_at_peak(prepared.code, FREE_BANKS):
+            if self.options.evict and prepared.fills_banks:
                 several.append(candidate._replace(results=FREE_BANKS))      # the first order tells nothing of it
             elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full and not hopeless:
                 variant = candidate._replace(overwrite=True)
@@ -311,7 +310,7 @@ class TimedCandidates:
             return
         if candidate.results == 100 and not candidate.memory:
             self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first_engine=True))
-        if self.options.evict and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
+        if self.options.evict and candidate.results == 100 and prepared.fills_banks:
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
 

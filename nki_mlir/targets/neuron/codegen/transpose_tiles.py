@@ -72,17 +72,16 @@ def those_that_stay(count: int, percent: int) -> set[int]:
 
 def transposed_tiles(code: Code) -> Iterator[TransposedTile]:
     """Yield the copies that the DMA engines can replace, in program order."""
-    uses = uses_of(code)
-    for block in blocks(code.body):
-        for run in runs_of(block.nodes):
-            yield from transposed(run, uses, code.machine)
+    runs = [run for block in blocks(code.body) for run in runs_of(block.nodes)
+            if any([type(step.op) is NcTransposeOp for step in run])]
+    uses = uses_of(code) if runs else {}
+    for run in runs:
+        yield from transposed(run, uses, code.machine)
 
 
 def transposed(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses], machine: Machine
                ) -> Iterator[TransposedTile]:
     """Yield the copies of a run that the DMA engines can replace."""
-    if not any(type(step.op) is NcTransposeOp for step in run):
-        return
     position = {step: k for k, step in enumerate(run)}
     for k, copy in enumerate(run):
         if type(copy.op) is not TensorCopyOp or copy.op.src.space != PSUM or copy.op.dst.space != SBUF or (

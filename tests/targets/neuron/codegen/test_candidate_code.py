@@ -3,10 +3,12 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from nki_mlir.targets.neuron.codegen import candidate_programs
+from nki_mlir.machine import machine_named
+from nki_mlir.targets.neuron.codegen import candidate_code, candidate_programs
 from nki_mlir.targets.neuron.codegen.candidate_code import SharedCode, expanded, with_instructions
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.program_order import prepared_alone
@@ -60,6 +62,43 @@ def test_loads_merge__says_whether_the_candidate_has_fewer_loads(seed: int) -> N
               for candidate in (PLAIN, PLAIN._replace(merge_loads=True))]
     assert shared.loads_merge(PLAIN) == shared.loads_merge(PLAIN) == (counts[1] < counts[0])
     assert not SharedCode(replace(code, body=Block())).loads_merge(PLAIN)
+
+
+def test_candidates_with_the_same_loads__share_their_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, derived = SharedCode(Mixture(1).b.code), list[Candidate]()
+
+    def note(code: Code, candidate: Candidate, **others: Any) -> Any:
+        derived.append(candidate)
+        return with_instructions(code, candidate, **others)
+    monkeypatch.setattr(candidate_code, "with_instructions", note)
+    for variant in (PLAIN, PLAIN._replace(overwrite=True), PLAIN._replace(results=50, by_results=True)):
+        shared.instructions(variant)
+    shared.loads_merge(PLAIN)
+    shared.instructions(PLAIN._replace(loads=False))
+    assert derived == [PLAIN, PLAIN._replace(loads=False)]
+
+
+@pytest.mark.parametrize("missed", [1.0, 1.02, 1.05])
+@pytest.mark.parametrize("brief", [False, True])
+def test_orders_that_are_longer_by_their_estimates__are_not_timed(monkeypatch: pytest.MonkeyPatch, missed: float,
+                                                                  brief: bool) -> None:
+    """If the first order takes ``missed`` times its estimate, all others nearly do, unless it is much longer."""
+    monkeypatch.setattr(candidate_programs, "BRIEF", 1000 if brief else 0)
+    shorter = 0
+    for seed in range(8):
+        prepared = prepared_alone(RandomCode(seed, 60, loops=False).code, PLAIN,
+                                  EngineChoice(machine_named("trn2")))
+        best, estimates = math.inf, list[float]()
+        for arrangement, _ in prepared.programs(1, lambda: best):
+            if arrangement.ns < math.inf:
+                best = min(best, arrangement.ns * missed)
+                prepared.note(arrangement, arrangement.ns * missed)
+                estimates.append(arrangement.ns)
+        likely = [estimate for estimate in estimates if estimate <= estimates[0] * candidate_programs.ALIKE]
+        if not brief and missed <= candidate_programs.GOOD:
+            assert estimates == likely
+        shorter += len(likely) < len(estimates)
+    assert bool(shorter) == (brief or missed > candidate_programs.GOOD)
 
 
 @pytest.mark.parametrize("known", [0.9, 0.98, 1.0])
