@@ -143,12 +143,21 @@ class Emission(SearchOptions):
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     """Emit with the options for values. A loop of the device holds memory that code without loops releases: if the loop
-    does not fit, the code is emitted without loops, and any error is the error of this code."""
+    does not fit, the code is emitted without loops. If that does not fit either, it is optimized, since fewer loads and
+    other orders may need less memory; any error is the error of the code without loops."""
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
+        pass
+    try:
         return emit(Emission(fuse=False, coalesce=False, transposes=False, fill=False, interleave=False, block=False,
                              reorder=False, loads=False))
+    except NkiMlirError as error:
+        failed = error
+    try:
+        return emit(Emission())
+    except NkiMlirError:
+        raise failed from None
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:

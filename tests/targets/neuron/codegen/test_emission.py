@@ -10,6 +10,7 @@ import pytest
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import candidate_programs, emission, fastest, program_order, scheduling_order
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.candidate_code import with_instructions
 from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
@@ -230,6 +231,34 @@ def test_for_values__loops_of_the_device_stay_unless_they_hold_too_much(
     result = np.zeros_like(x)
     simulate(program, [x], [result])
     np.testing.assert_allclose(result, np.exp(x), rtol=1e-5)
+
+
+def added_loads(columns: int, several: int) -> Code:
+    """Load the same tile, or parts of it, several times, and add these."""
+    b = Builder()
+    x, y = (b.hbm(name, (128, columns), kind) for name, kind in (("x", "input"), ("y", "output")))
+    loaded = [(b.on_chip(f"t{k}", (128, columns)), 0, 128, 0, columns) for k in range(several)]
+    for tile in loaded:
+        b.copy(tile, (x, 0, 128, 0, columns))
+    total = b.on_chip("total", (128, columns)), 0, 128, 0, columns
+    for k in range(1, several):
+        b.add(total, loaded[0] if k == 1 else total, loaded[k])
+    b.copy((y, 0, 128, 0, columns), total)
+    return b.code
+
+
+def test_for_values__code_that_fits_only_with_fewer_loads_is_optimized() -> None:
+    columns = 26_000                            # three tiles exceed SBUF; with one load there are two
+    program = emit_for_values(lambda options: emit_code(added_loads(columns, 2), options))
+    x = np.random.default_rng(0).standard_normal((128, columns), np.float32)
+    result = np.zeros_like(x)
+    simulate(program, [x], [result])
+    np.testing.assert_array_equal(result, x + x)
+
+
+def test_for_values__code_that_never_fits_has_the_error_of_code_without_loops() -> None:
+    with pytest.raises(MemoryFull, match="3 tiles that are live at once take 360000"):
+        emit_for_values(lambda options: emit_code(added_loads(30_000, 2), options))
 
 
 def test_streams_that_are_printed_are_those_that_are_timed() -> None:
