@@ -83,7 +83,7 @@ class SharedCode:
     def __init__(self, rolled: Code, dependences: RunDependences | None = None) -> None:
         self.rolled, self.dependences = rolled, dependences or RunDependences()
         self.unrolled: dict[tuple[int, int], Code] = {}
-        self.known: dict[Candidate, Instructions] = {}
+        self.derived: dict[Candidate, Instructions] = {}        # from unrolled code
         self.have_short_loads: dict[tuple[Any, ...], bool] = {}         # that can be merged
 
     def expanded(self, candidate: Candidate) -> Code:
@@ -97,13 +97,13 @@ class SharedCode:
         limit, body, loads = candidate[:3]
         key = Candidate(limit, body, loads, merge=candidate.merge, transposes=candidate.transposes,
                         merge_loads=candidate.merge_loads)
-        if key not in self.known:
+        if key not in self.derived:
             if key.transposes:
-                self.known[key] = transposed = self.instructions(key._replace(transposes=0))
+                self.derived[key] = transposed = self.instructions(key._replace(transposes=0))
                 transpose_tiles(transposed.code, key.transposes)
             else:
-                self.known[key] = with_instructions(self.expanded(key), key, dependences=self.dependences)
-        return self.known[key].copied()
+                self.derived[key] = with_instructions(self.expanded(key), key, dependences=self.dependences)
+        return self.derived[key].copied()
 
     def loads_merge(self, candidate: Candidate) -> bool:
         """Return whether some loads of a candidate can be merged."""
