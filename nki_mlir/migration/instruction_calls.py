@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import libcst as cst
+import numpy as np
 
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.machine import Machine
@@ -131,7 +132,8 @@ def regular(calls: Calls, a: Arguments) -> OperationText:
     name = a.function.partition(".")[2]
     form = FORMS[name]
     text, source = a.tensor(form.like)
-    if name == "range_select" and terms.literal(a.text("on_false_value", FP32_MIN)) not in (None, float(FP32_MIN)):
+    unselected = terms.literal(a.text("on_false_value", FP32_MIN)) if name == "range_select" else None
+    if unselected is not None and np.float32(unselected) != np.float32(FP32_MIN):
         raise LeftForAPerson("nisa.range_select with an on_false_value: the current generation always writes the least "
                              "float32")
     values, cut = a.fact("vals"), text                              # a mask may have cut the rows of the values

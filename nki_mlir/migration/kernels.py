@@ -333,6 +333,7 @@ class Kernels(TileObjects):
                 if self.on_grid:
                     body, parameters = self.programs(node, tree, body)
             body = with_hoisted_counts(without_spare(body, self.vectors), self.vectors)
+            self.retract_removals(body)
             body = with_shared_conditions(body, self.added_conditions, self.shorter)
             function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                          params=self.annotations(parameters))

@@ -16,14 +16,15 @@ from nki_mlir.migration.statement_transformer import StatementTransformer
 def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[cst.BaseStatement]:
     """Return the statements without assignments to names of the list that nothing in them reads."""
     statements, spare = list(body), set[str]()
-    while vectors and (spare_names := vectors - _read(statements) - spare):
+    while vectors and (spare_names := vectors - read_names(statements) - spare):
         spare |= spare_names
         remover = _Remover(spare)
         statements = remover.pruned([s for before in statements if (s := _visited(before, remover)) is not None])
     return statements
 
 
-def _read(statements: Sequence[cst.BaseStatement]) -> set[str]:
+def read_names(statements: Sequence[cst.BaseStatement]) -> set[str]:
+    """Return the names that statements read."""
     block = cst.IndentedBlock(statements or [cst.SimpleStatementLine([cst.Pass()])])
     tree = ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}

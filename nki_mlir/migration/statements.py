@@ -37,10 +37,12 @@ from nki_mlir.migration.inner_comments import inner_comments, lines_above
 from nki_mlir.migration.names import parsed
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names, names_read
+from nki_mlir.migration.spare_vectors import read_names
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 from nki_mlir.migration.unpacked_loops import unpacked
 from nki_mlir.migration.updates import TileUpdates
 
+REMOVED = "removed: subscripts become slices"
 LastPart = TypeVar("LastPart", cst.Else | None, cst.Finally | None)
 
 
@@ -62,15 +64,17 @@ class Statements(TileUpdates):
         statements: list[cst.BaseStatement] = []
         orphans: list[cst.EmptyLine] | None = None          # the lines above removed statements
         for statement in body:
-            self.line = self.line_of.get(id(statement), self.line)
+            line = self.line = self.line_of.get(id(statement), self.line)
             self.prelude.append([])
             self.inline = 0
             try:
                 after = self.statement(statement)
             except LeftForAPerson as error:
+                self.report.retract(line)
                 self.report.left(self.line, str(error))
                 after = [statement]
             except (SyntaxError, cst.ParserSyntaxError):
+                self.report.retract(line)
                 self.report.left(self.line, "a statement whose new text does not parse")
                 after = [statement]
             before = [s for text in self.prelude.pop() for s in parsed(text)]
@@ -310,7 +314,9 @@ class Statements(TileUpdates):
             return [*self._element(target, expression, fact), *copies]
         if self._is_index(fact) and isinstance(target, (cst.Tuple, cst.List)):
             self.bind_target(target, fact)
-            self.report.changed(self.line, "index vectors are removed: subscripts become slices")
+            self.removals |= {name: {*self.removals.get(name, ()), self.line} for name in bound_names(
+                ast.parse(f"{self.code(target)} = 0"))}
+            self.report.changed(self.line, f"index vectors are {REMOVED}")
             return [*self._vector(target, value), *copies]
         text = f"{self.code(target)} = {self.text(expression)}"
         self.bind_target(target, fact)
@@ -336,6 +342,13 @@ class Statements(TileUpdates):
             return None
         return [text for texts in new_texts for text in texts]
 
+    def retract_removals(self, body: Sequence[cst.BaseStatement]) -> None:
+        """Retract from the report that a function loses vectors and masks that its new body reads."""
+        for name in read_names(body) & self.removals.keys():
+            for line in self.removals[name]:
+                self.report.retract(line, REMOVED)
+        self.removals = {}
+
     def _is_index(self, fact: Fact) -> bool:
         return isinstance(fact, (IndexFact, MaskFact)) or (isinstance(fact, Items) and bool(fact.items) and all(
             self._is_index(f) for f in fact.items))
@@ -360,8 +373,9 @@ class Statements(TileUpdates):
         result = self.result(value)
         if self._is_index(fact) and not (isinstance(fact, MaskFact) and fact.is_known and not fact.varies):
             self.bind(name, fact)
+            self.removals[name] = {*self.removals.get(name, ()), self.line}
             self.report.changed(self.line, f"the {'mask' if isinstance(fact, MaskFact) else 'index vector'} {name} is "
-                                           "removed: subscripts become slices")
+                                           f"{REMOVED}")
             return []
         if result is None:
             text = self.text(value)

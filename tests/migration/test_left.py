@@ -355,3 +355,21 @@ def test_transposes_without_axes_have_the_default_order(shape, order, transposed
     _, text = migrated(f"""t = nl.zeros({shape}, nl.float32)
     t = nisa.dma_transpose(t)""")
     assert any(transposed in line for line in text), text
+
+
+def changes(body):
+    report = MigrationReport("kernel.py")
+    text = rewritten(f"{HEAD}{body}{TAIL}", report)
+    numbered = (HEAD + body).split("\n")
+    return [(numbered[e.line - 1].strip(), e.text) for e in report.entries if e.line > 7 and not e.left], text
+
+
+def test_the_report_has_no_changes_of_a_line_that_is_left():
+    """Nor does it call vectors and masks removed that the line reads."""
+    mask, store = "m = p > 2 * f", "nl.store(out[p, f], tile[p, f], mask=m)"
+    reported, text = changes(f"    q = nl.arange(16)[:, None]\n    {mask}\n    tile = nl.copy(tile[q, f])\n    {store}\n")
+    assert reported == [("q = nl.arange(16)[:, None]", "the index vector q is removed: subscripts become slices"),
+                     ("tile = nl.copy(tile[q, f])", "index vectors become a slice or an access pattern")]
+    assert f"    {mask}\n    tile = nl.copy(tile)\n    {store}\n" in text and "q =" not in text
+    reported, text = changes("    tile = nl.copy(tile[p, f])\n")
+    assert ("p, f = nl.mgrid[0:16, 0:8]", "index vectors are removed: subscripts become slices") in reported

@@ -148,7 +148,10 @@ def test_keyword_only_parameters_without_a_default(old, new):
     ("nisa.tensor_copy_dynamic_src(d, v)", "2.28", "nisa.tensor_copy(d, v)"),
     ("nisa.affine_select(d, [[1, 4]], -1, t, 0.0)", "2.28",
      "nisa.affine_select(d, [[1, 4]], channel_multiplier=-1, on_true_tile=t, on_false_value=0.0, offset=0)"),
-    ("nisa.dma_copy(dst=a, src=b, priority=None)", "2.29", "nisa.dma_copy(dst=a, src=b)")])
+    ("nisa.dma_copy(dst=a, src=b, priority=None)", "2.29", "nisa.dma_copy(dst=a, src=b)"),
+    *[(f"nisa.range_select(d, t, nl.less, nl.less, b, b{options})", release,
+       f"nisa.range_select(d, t, nl.less, nl.less, b, b{options})") for release in ("2.27", "2.28") for options in (
+           "", ", on_false_value=-3.4028235e38", ", nisa.reduce_cmd.reset_reduce, on_false_value=-3.4028234663852886e+38")]])
 def test_calls_for_an_older_release(old, release, new):
     report = MigrationReport("file.py")
     text = newest(f"{HEAD}{old}\n", report, release)
@@ -161,8 +164,10 @@ def test_calls_for_an_older_release(old, release, new):
     ("nl.tile_size.sbuf_fmax_bytes", "2.29",
      "nki.language.tile_size.sbuf_fmax_bytes, which release 2.29 does not have (2.30 to 2.32 have)"),
     ("nl.less(t, t)", "2.27", "a call of nki.language.less without dtype in release 2.27 (2.29 to 2.32 have)"),
-    ("nisa.range_select(d, t, nl.less, nl.less, b, b)", "2.27",
-     "a call of nki.isa.range_select without reduce_cmd in release 2.27 (2.28 to 2.32 have)"),
+    ("nisa.range_select(d, t, nl.less, nl.less, b, b, on_false_value=0.0)", "2.28",
+     "nki.isa.range_select.on_false_value, of which release 2.28 ignores the value (2.29 to 2.32 have)"),
+    ("nisa.range_select(d, t, nl.less, nl.less, b, b, nisa.reduce_cmd.reduce)", "2.27",
+     "nki.isa.range_select.reduce_cmd, of which release 2.27 ignores the value (2.29 to 2.32 have)"),
     ("nisa.topk(a, b, t, 8)", "2.31", "nki.isa.topk, which release 2.31 does not have (2.32 has)")])
 def test_names_that_an_older_release_lacks_are_left(call, release, reason):
     report, text = MigrationReport("file.py"), f"{HEAD}def kernel(t):\n    return {call}\n"

@@ -20,6 +20,9 @@ CHANGED = {
     "nki.isa.quantize_mx": ("2.31", "halves the scales of blocks"),
     "nki.language.num_programs": ("2.29", "counts the programs of all axes"),
 }
+# What the releases that ignore the value of a parameter use
+INSTEAD = {"nki.isa.range_select.on_false_value": "-3.4028234663852886e+38",
+           "nki.isa.range_select.reduce_cmd": "reduce_cmd.reset_reduce"}
 MAY_BE_NONE = ("nki.isa.dma_compute.scales",)   # parameters without a default that calls in use set to None
 
 
@@ -77,7 +80,8 @@ def parameter_in(name: str, parameter: str, value: str, release: str) -> str | N
     if older is None:
         return parameter
     if parameter in older.names:
-        check_meaning(f"{name}.{parameter}", release)
+        if not _is_used(f"{name}.{parameter}", value):
+            check_meaning(f"{name}.{parameter}", release)
         return parameter
     renamed = next((n for n in table.other_names(name, parameter) if n in older.names), None)
     if renamed is not None:
@@ -86,6 +90,14 @@ def parameter_in(name: str, parameter: str, value: str, release: str) -> str | N
         return None
     raise Lacking(f"{parameter}={value} of {name}, which release {release} does not have,",
                   table.releases_of_keyword(name, parameter))
+
+
+def _is_used(parameter: str, value: str) -> bool:
+    """Return whether releases that ignore the value of a parameter use this value."""
+    try:
+        return abs(float(value) - float(INSTEAD.get(parameter, ""))) <= 1e31        # in float32 they are equal
+    except ValueError:
+        return parameter in INSTEAD and f".{value}".endswith(f".{INSTEAD[parameter]}")
 
 
 def required_in(name: str, parameters: set[str], release: str) -> dict[str, str]:
@@ -100,7 +112,7 @@ def required_in(name: str, parameters: set[str], release: str) -> dict[str, str]
         if parameter.default is None and (default != "None" or f"{name}.{parameter.name}" in MAY_BE_NONE):
             added[parameter.name] = default
         elif parameter.default is None or (parameter.default, default) == ("bool", "None") or (
-                parameter.default != default and f"{name}.{parameter.name}" in CHANGED):
+                parameter.default != default and f"{name}.{parameter.name}" in CHANGED.keys() - INSTEAD.keys()):
             raise Lacking(f"a call of {name} without {parameter.name} in release {release},",
                           tuple(r for r in OF_CURRENT if _default_in(name, parameter.name, r) == default))
     return added
