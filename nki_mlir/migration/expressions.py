@@ -98,6 +98,7 @@ class Expressions(TreeTransformer):
         self.loops: dict[int, str] = {}                             # calls that are loops of the current generation
         self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
         self.vectors: set[str] = set()              # index vectors and counts, left out where nothing reads them
+        self.replaced_methods: set[str] = set()     # whose values have replaced calls
         self.removals: dict[str, set[int]] = {}     # the lines of index vectors and masks that the report calls removed
         self.program_names: set[str] = set()             # variables that are the number of a program
         self.added_conditions: set[str] = set()

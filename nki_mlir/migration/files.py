@@ -25,6 +25,7 @@ from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_methods import without_spare_methods
 from nki_mlir.python_commands import format_command
 
 
@@ -117,7 +118,9 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         new, report = texts[file], reports[file]
         if file in beta or (file in modules and (
                 modules[file].kernels.rewrites or modules[file].handed_on or _launched(file, texts, gridded))):
-            new = modules[file].text()
+            other_texts = [text for path, text in neighbours.items() if path != file]
+            replaced = modules[file].kernels.replaced_methods
+            new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
             for line, name in unresolved(with_named_imports(texts[file])):
                 report.left(line, f"the name {name}, which nothing in the file defines")
             for line, name in absent_helpers(file, modules[file], neighbours):

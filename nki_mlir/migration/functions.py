@@ -139,6 +139,7 @@ class FunctionCalls(Calls):
     def _in_place(self, node: cst.Call | cst.Attribute, value: cst.BaseExpression) -> cst.BaseExpression:
         """Return the rewritten value that a method computes, which replaces a call."""
         text = self.code(node.func if isinstance(node, cst.Call) else node)
+        self.replaced_methods.add(text.rpartition(".")[2])
         self.report.changed(self.line, f"the value of {text} replaces its call, because no value of "
                                        "the new text is an index vector or a mask")
         return self.rewritten(value)

@@ -222,3 +222,53 @@ def kernel(x):
     assert """        num_rows = min(32, tiles.rows - i * 32)
         tile = nl.load(x[nl.ds(i * 32, num_rows), :])
 """ in new["kernel.py"].new.replace("0:16", ":").replace("0 : 16", ":") and new["kernel.py"].report.is_complete
+
+
+GRID = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+class Grid:
+    \"\"\"Index vectors of tiles.\"\"\"
+
+    def __init__(self, rows, cols):
+        self.rows, self.cols = rows, cols
+
+    def at(self, i):
+        return self.row(i), nl.arange(self.cols)[None, :]
+
+    def row(self, i):
+        return i * 32 + nl.arange(32)[:, None]
+
+    def valid(self, i):
+        return self.row(i) < self.rows
+
+    def count(self):
+        return (self.rows + 31) // 32
+
+
+@nki.jit
+def kernel(x):
+    grid = Grid(x.shape[0], x.shape[1])
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(grid.count()):
+        p, f = grid.at(i)
+        tile = nl.load(x[p, f], mask=grid.valid(i))
+        nl.store(out[p, f], nl.exp(tile), mask=grid.valid(i))
+    return out
+"""
+
+
+@pytest.mark.parametrize("other, removed", [("", ["at", "row", "valid"]), ("def f(grid):\n    return grid.valid(3)\n", ["at", "row"])])
+def test_methods_whose_values_have_replaced_all_calls_go(other, removed, tmp_path):
+    file = tmp_path / "grid.py"
+    file.write_text(GRID)
+    (tmp_path / "other.py").write_text(f"import grid\n\n\n{other}")
+    result, = [m for m in migrated(tmp_path, "2.32") if m.path == file]
+    assert [e.text for e in result.report.entries if e.text.startswith("the method")] == [
+        f"the method {name} is removed: its value has replaced all calls" for name in removed]
+    methods = [line.split("(")[0].strip() for line in result.new.splitlines() if line.startswith("    def ")]
+    assert methods == ["def __init__", *(f"def {name}" for name in ("at", "row", "valid", "count") if name not in removed)]
+    assert [(e.line, e.text) for e in result.report.entries if e.left] == [
+        (17, "valid returns index vectors or masks: let it return starts and sizes instead")] * bool(other)
+    assert ("nl.arange" in result.new) is bool(other)
