@@ -331,3 +331,12 @@ def test_frames_that_torch_evaluates__change_no_count(when: str) -> None:
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", FRAMES, when], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("size, in_block", [(131_073, 0), (196_608, 0), (196_609, 262_144), (262_144, 262_144),
+                                            (262_145, 327_680)])
+def test_memory__of_small_arrays_is_the_c_librarys_and_of_others_a_multiple_of_64_kilobytes(size: int, in_block: int
+                                                                                            ) -> None:
+    allocate = result_memory.allocator((size,), np.uint8)
+    assert allocate().shape == (size,)
+    assert list(result_memory._free) == ([in_block] if in_block else [])

@@ -194,6 +194,17 @@ def test_lines_of_mlir_are_loops_and_programs_as_well():
     assert np.array_equal(reread(text)(X), np.concatenate([X[32:] + 1, X[:32] + 1]))
 
 
+def test_modules_of_other_names_or_grids_are_no_launch():
+    text = module_text(doubled, [X])
+    cores = split_input(module_text(half_of_a_core[2], [X]), "x.mlir")
+    assert len(read_modules(cores, "x.mlir")) == 2 and len(read_modules([text], "x.mlir")) == 1
+    others = [cores[0].replace("@half_of_a_core", "@other"), cores[0].replace("nki.grid = [2]", "nki.grid = [3]"), text]
+    assert len(cores) == 2 and cores[0] not in others
+    for parts in [*([cores[0], other] for other in others), [text, text]]:
+        with pytest.raises(NkiMlirError, match="the text has several kernels"):
+            read_modules(parts, "x.mlir")
+
+
 def test_a_text_of_several_kernels_is_refused():
     text = module_text(doubled, [X])
     with pytest.raises(NkiMlirError, match="the text has several kernels, not the modules of one kernel's cores"):

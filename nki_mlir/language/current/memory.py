@@ -87,18 +87,11 @@ def region(buffer: object) -> MemoryRegion:
     return buffer
 
 
-def target() -> str:
-    builder = current.get()
-    if builder is not None:
-        return builder.target
-    return TARGET.text() or DEFAULT_TARGET
-
-
 def machine() -> Machine:
     """Return the machine that the running kernel targets; outside of kernels, the machine that the environment
     names."""
     builder = current.get()
-    return machine_named(target()) if builder is None else builder.machine
+    return machine_named(TARGET.text() or DEFAULT_TARGET) if builder is None else builder.machine
 
 
 class TileSize(functions.TileSize):

@@ -3,7 +3,7 @@
 
 import pytest
 
-from nki_mlir.dialects.isa.instruction import REGISTERS, Control
+from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Register, RegisterAlu
 from nki_mlir.targets.neuron.codegen.records import Computed, LoopVariable
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile, TooManyRegisters
 
@@ -30,3 +30,23 @@ def test_without_a_register_left__it_is_an_error():
         registers.pin(LoopVariable(f"i{k}", 0, 7))
     with pytest.raises(TooManyRegisters, match=f"an instruction needs more than the {REGISTERS} registers of an engine"):
         registers.pin(LoopVariable("last", 0, 7))
+
+
+def test_value__is_computed_from_its_sides_once_until_it_is_forgotten():
+    registers, emitted = RegisterFile(), list[Control]()
+    outer, inner = LoopVariable("i", 0, 7), LoopVariable("j", 0, 7)
+    i, j = registers.pin(outer), registers.pin(inner)
+    assert [registers.get(v, (), emitted.append) for v in (outer, inner)] == [i, j] and not emitted
+    row = Computed("mult", outer, 3)
+    value = Computed("subtract", row, inner)
+    result = registers.get(value, (), emitted.append)
+    assert (i, j, result) == (Register(0), Register(1), Register(3))
+    assert emitted == [RegisterAlu("mult", Register(2), i, 3), RegisterAlu("subtract", result, Register(2), j)]
+    assert registers.get(row, (), emitted.append) == Register(2) and registers.get(value, (), emitted.append) == result
+    assert len(emitted) == 2
+    registers.release(inner)
+    assert registers.get(Computed("add", 5, outer), (), emitted.append) == j
+    assert emitted[2:] == [RegisterAlu("add", j, 5, i)]
+    registers.forget()
+    assert registers.get(row, (), emitted.append) == Register(1)
+    assert emitted[3:] == [RegisterAlu("mult", Register(1), i, 3)]
