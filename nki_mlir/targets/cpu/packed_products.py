@@ -10,6 +10,9 @@ A block of ``b`` fits the second cache. Sums that an epilogue reads are finished
 of ``k``. Rows and columns that fill no panel form a narrower one, and the last block of ``k`` may be shorter. If ``k``
 is odd, its last position is a pair with 0.
 
+With two threads each computes one half of the rows, and packs the columns for itself. Otherwise both would read rows
+that the other one has packed, from its cache, which takes long where the two have no common cache.
+
 The order in which numbers are added does not depend on the number of threads.
 """
 
@@ -41,6 +44,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LEAST_DEPTH = 32
+LEAST_HALVED = 512                 # rows from which each of two threads may pack all columns itself
 PIECE = 16                         # positions of k that are packed at a time: each is a stream of reads
 UNITS = ("float32", "pairs", "amx")                               # the instructions that can multiply
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and floats that it represents exactly
@@ -212,6 +216,8 @@ class PackedProduct:
         self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
         panels, remainder = divmod(self.rows, panel)
         self.m = self.rows if remainder else panel * divisor(panels, self.most // panel)
+        self.halves = not remainder and panels % 2 == 0 and self.m == self.rows >= LEAST_HALVED and host.threads() == 2
+        self.m //= 1 + self.halves
         self.blocks = self.chosen_blocks()
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
         self.shorter = self.depth % self.k                      # depth of the last block, if it is another one
@@ -238,20 +244,25 @@ class PackedProduct:
     def write(self) -> None:
         self.code.notes.append(f"form-products: {self.blocks}, {self.unit}: "
                                f"{self.blocks.traffic(host_measurements.caches())}")
-        self.packed = self.code.allocate(4 * self.m * self.depth).base
-        with self.code.repeated(self.rows // self.m) as number:
-            rows = Linear().plus(number, self.m)
-            even_blocks = self.depth // self.k - (self.odd and not self.shorter)
-            if even_blocks:
-                with self.on_pool(even_blocks) as (k, _):
-                    self.pack_rows(rows, k, self.k)
-            if even_blocks * self.k < self.depth:
-                self.pack_rows(rows, Linear(even_blocks), self.shorter or self.k, self.odd)
-            full_columns = self.columns // self.b.width * self.b.width
-            with self.on_pool(full_columns // self.n) as (j, memory):
-                self.write_columns(rows, Linear().plus(j, self.n), self.n, memory)
-            if full_columns < self.columns:
-                self.write_columns(rows, Linear(full_columns), self.columns - full_columns)
+        loop = self.on_pool(2) if self.halves else self.in_order(self.rows // self.m)
+        with loop as (number, memory):
+            self.write_rows(Linear().plus(number, self.m), memory)
+
+    def write_rows(self, rows: Linear, memory: int) -> None:
+        """Write the work of ``m`` rows, from those on: threads share it, unless each has a half of all rows."""
+        shared = self.in_order if self.halves else self.on_pool
+        self.packed = self.code.allocate(4 * self.m * self.depth, memory).base
+        even_blocks = self.depth // self.k - (self.odd and not self.shorter)
+        if even_blocks:
+            with shared(even_blocks) as (k, _):
+                self.pack_rows(rows, k, self.k)
+        if even_blocks * self.k < self.depth:
+            self.pack_rows(rows, Linear(even_blocks), self.shorter or self.k, self.odd)
+        full_columns = self.columns // self.b.width * self.b.width
+        with shared(full_columns // self.n) as (j, inner_memory):
+            self.write_columns(rows, Linear().plus(j, self.n), self.n, memory if self.halves else inner_memory)
+        if full_columns < self.columns:
+            self.write_columns(rows, Linear(full_columns), self.columns - full_columns, memory)
 
     def pack_rows(self, rows: Linear, k: Linear, depth: int, odd: bool = False) -> None:
         """Pack the rows of a block of the summed axis, of that depth."""
@@ -320,6 +331,12 @@ class PackedProduct:
         return TileProduct(nest, True, self.unit == "pairs", self.tile)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def in_order(self, count: int) -> Iterator[tuple[Linear, int]]:
+        """Append a loop, and yield what ``on_pool`` yields."""
+        with self.code.repeated(count) as number:
+            yield number, MEMORY
+
     @contextmanager
     def on_pool(self, count: int) -> Iterator[tuple[Linear, int]]:
         """Append a loop whose iterations run on the pool, and yield its variable and the slot of an iteration's
