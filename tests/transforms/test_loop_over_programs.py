@@ -74,3 +74,24 @@ def test_numbers_that_all_programs_use__are_computed_in_front_of_their_loops():
     assert len(streams(spec.captured, spec.grid)) == 1
     total = np.cumsum(X[0] + 1, axis=1) + X[1] + X[2]
     np.testing.assert_array_equal(kernel[3].on("isa")(X), np.stack([total] * 3))
+
+
+@pytest.mark.parametrize("times", [2, 4])
+def test_reduction_in_a_loop__adds_the_columns_of_its_iteration(times):
+    @nki.jit
+    def kernel(x):
+        out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+        tile = nl.load(x[i])
+        kept = nl.copy(tile)
+        for k in nl.sequential_range(times):
+            kept[:, k:k + 1] = nl.all_reduce(tile[:, k:k + 1], op=np.add, program_axes=0)
+        nl.store(out[i], kept)
+        return out
+    expected = np.stack([X[i] for i in range(3)])
+    expected[:, :, :times] = X[:, :, :times].sum(0)
+    module, = kernel[3].lower(X).specialization.modules
+    module = cloned(module)
+    run_passes(module, [pass_named("loop-over-programs")])
+    assert "all_reduce" not in str(module)
+    for on in ("interpreter", "isa"):
+        np.testing.assert_array_equal(kernel.on(on)[3](X), expected)
