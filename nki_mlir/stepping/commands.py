@@ -159,8 +159,10 @@ def row_text(text: str, moment: Moment) -> str:
 
 
 class TextFront:
-    """Reads commands from a file and echoes them. After the end of the file the run continues, and each stop is
-    printed."""
+    """Reads commands from a file. After its end the run continues, and prints each stop.
+
+    ``echo``: print the commands that it reads, as a terminal shows those that a person types.
+    """
 
     def __init__(self, script: TextIO, out: TextIO, echo: bool) -> None:
         self.script, self.out, self.echo = script, out, echo
@@ -169,18 +171,27 @@ class TextFront:
 
     def stopped(self, debugger: Debugger, moment: Moment, reason: str) -> None:
         print(headline(moment, reason), file=self.out)
-        if self.ended:                      # the rest of the run is a log of its stops
-            return
-        print(*source_lines(moment.at, 0), sep="\n", file=self.out, flush=True)
-        while True:
-            print("(step) ", end="", file=self.out, flush=True)
+        is_first = True
+        while not self.ended:
+            if not self.echo:
+                self.prompt(moment, is_first)
             line = self.script.readline(TEXT_BYTES.value() + 1)
             TEXT_BYTES.check(len(line), "a command", "<script>")
             if not line:
                 self.ended = True
-                print(file=self.out)
-                return
+                if not self.echo:
+                    print(file=self.out)
+                break
             if self.echo:
+                self.prompt(moment, is_first)
                 print(line.rstrip(), file=self.out)
+            is_first = False
             if self.commands.perform(line, debugger, moment):
                 return
+        debugger.resume()
+
+    def prompt(self, moment: Moment, is_first: bool) -> None:
+        """Print the source of the stop before its first command, and ask for a command."""
+        if is_first:
+            print(*source_lines(moment.at, 0), sep="\n", file=self.out)
+        print("(step) ", end="", file=self.out, flush=True)

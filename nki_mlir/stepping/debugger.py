@@ -61,6 +61,7 @@ class Debugger:
 
     def __init__(self, front: Front, stops: Stops, step: bool) -> None:
         self.front, self.stops = front, stops
+        self.at_each = step                     # stop at each operation
         self.steps = int(step)                  # operations until the next stop; 0: stop at conditions only
         self.to_line: Location | None = None    # stop at a line other than this one
         self.last: Location | None = None       # location of the operation before
@@ -161,6 +162,10 @@ class Debugger:
     def step(self, count: int) -> None:
         """Continue for a number of operations."""
         self.steps = count
+
+    def resume(self) -> None:
+        """Continue as the run began: to the next operation if it stops at each, else to the next condition."""
+        self.steps = int(self.at_each)
 
     def next_line(self, moment: Moment) -> None:
         """Continue to an operation of another source line."""

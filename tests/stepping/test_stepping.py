@@ -131,6 +131,15 @@ def test_command__takes_scripts_and_prints_results(tmp_path: Path) -> None:
     assert "result 0: float32[2, 4]" in done.stdout
 
 
+def test_command__prints_each_operation_after_the_end_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "commands"
+    script.write_text("step 2\n")
+    logs = [ran(KERNEL, "--arg", "2x4xf32=arange", "--step", "--quiet", "--script", str(name)).stdout.splitlines()
+            for name in (os.devnull, script)]
+    assert len(logs[0]) == 3 and all(line.endswith("[step]") for line in logs[0])
+    assert logs[1] == [logs[0][0], *logs[1][1:2], "(step) step 2", *logs[0][2:]]
+
+
 def test_command__tells_of_stops_that_the_run_never_meets() -> None:
     shown = ["--watch", "shifted", "--watch", "shiftde", "--break", "nofile.py:3", "--break", "examples_of_steps.py:12"]
     done = ran(KERNEL, "--arg", "2x4xf32=arange", *shown, "--script", os.devnull)
