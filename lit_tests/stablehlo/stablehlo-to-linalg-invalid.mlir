@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --stablehlo-to-linalg --split-input-file --verify-diagnostics %s
 
-// Complex numbers, indices, and integers of other widths than the language's are refused before any rewriting.
+// Complex numbers, indices, and integers of other widths than StableHLO's are refused before any rewriting.
 
 // expected-error @+1 {{a tensor of complex<f32> in a graph is not supported}}
 func.func @complex(%x: tensor<8x16xcomplex<f32>>) -> tensor<8x16xcomplex<f32>> {
@@ -28,13 +28,4 @@ func.func @wide_indices(%x: tensor<8x16xf32>, %i: tensor<3x1xi513>, %u: tensor<3
     stablehlo.return %sum : tensor<f32>
   }) : (tensor<8x16xf32>, tensor<3x1xi513>, tensor<3x16xf32>) -> tensor<8x16xf32>
   return %0 : tensor<8x16xf32>
-}
-
-// -----
-
-func.func @narrow(%x: tensor<8x16xi32>) -> tensor<8x16xi32> {
-  // expected-error @+1 {{a tensor of i4 in a graph is not supported}}
-  %c = stablehlo.convert %x : (tensor<8x16xi32>) -> tensor<8x16xi4>
-  %r = stablehlo.convert %c : (tensor<8x16xi4>) -> tensor<8x16xi32>
-  return %r : tensor<8x16xi32>
 }

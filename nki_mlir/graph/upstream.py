@@ -21,6 +21,7 @@ BUFFERS = (
     "empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 allow-return-allocs-from-loops=1 "
     "function-boundary-type-conversion=identity-layout-map},")
 TO_BUFFERS = f"builtin.module({BUFFERS}canonicalize,cse,func.func(linalg-generalize-named-ops),canonicalize)"
+WIDTHS = 1, 2, 4, 8, 16, 32, 64         # of integers in StableHLO
 
 
 class BadModule(NkiMlirError, ValueError):
@@ -122,14 +123,14 @@ def empties_apart(module: Module | Operation) -> None:
 
 
 def refuse_elements(module: Module) -> None:
-    """Refuse tensors of elements that are neither floats nor integers of 1, 8, 16, 32 or 64 bits."""
+    """Refuse tensors of elements that are neither floats nor integers of StableHLO's widths."""
     for op in operations_of(module, lambda name: name != "builtin.module"):
         kinds = (op.attributes["function_type"].value.inputs if op.name == "func.func"
                  else [value.type for value in (*op.operands, *op.results)])
         for kind in kinds:
             element = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else None
             if element is None or isinstance(element, ir.FloatType) or (
-                    isinstance(element, ir.IntegerType) and element.width in (1, 8, 16, 32, 64)):
+                    isinstance(element, ir.IntegerType) and element.width in WIDTHS):
                 continue
             raise Unsupported(feature=f"a tensor of {element} in a graph",
                               instead="run this program with jax.jit, where XLA compiles the program around the kernels"
