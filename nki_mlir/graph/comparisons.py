@@ -23,7 +23,7 @@ from math import prod
 from nki_mlir.bindings import Module, Operation, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.upstream import exchange_for_call
+from nki_mlir.graph.upstream import define, exchange_for_call
 
 COMBINED = ("add", "multiply", "minimum", "maximum", "and", "or")
 MANY = 8                            # updates, and elements of each, from which on the tensor engine adds them
@@ -40,9 +40,7 @@ def rewrite_indexed(module: Module) -> None:
             continue
         name = f"compared.{number}"
         indexed = ScatterFunction(op) if op.name == "stablehlo.scatter" else GatherFunction(op)
-        function = ir.Module.parse(indexed.function(name), module.context)
-        with ir.InsertionPoint(module.body):
-            function.body.operations[0].operation.clone()
+        define(module, indexed.function(name), op)
         exchange_for_call(op, name)
 
 

@@ -16,7 +16,7 @@ from math import inf
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Block, Module, Operation, Type, Value, ir, operations_of
-from nki_mlir.graph.upstream import exchange_for_call
+from nki_mlir.graph.upstream import define, exchange_for_call
 
 Sampled = tuple[str, int]               # "value", "position" or "truth", and the number
 COMPARED: dict[str, Callable[[int, int], bool]] = {
@@ -31,9 +31,7 @@ def rewrite_extremes(module: Module) -> None:
         direction = extreme_of(op)
         if direction is not None:
             name = f"place.{number}"
-            function = ir.Module.parse(_function(op, name, direction), module.context)
-            with ir.InsertionPoint(module.body):
-                function.body.operations[0].operation.clone()
+            define(module, _function(op, name, direction), op)
             exchange_for_call(op, name)
 
 

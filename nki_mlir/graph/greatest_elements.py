@@ -20,7 +20,7 @@ from nki_mlir.graph.element_bodies import BITS, integers_in_order, with_inverted
 from nki_mlir.graph.sort_and_scatter import sort_axis
 from nki_mlir.graph.sorting_network import counts_along, steps
 from nki_mlir.graph.tensor_values import of_element
-from nki_mlir.graph.upstream import exchange
+from nki_mlir.graph.upstream import define, exchange
 
 BELOW = -(1 << 17)                  # less than all parts of integers, of which the least is -(1 << 16)
 LEAST = -(1 << 31)
@@ -38,16 +38,13 @@ def rewrite_searches(module: Module) -> None:
         is_float = str(elements) in BITS
         with op.context, ir.InsertionPoint(op), op.location:
             operand = integers_in_order(op.operands[0], op) if is_float else op.operands[0]
-            text = GreatestElements(operand, count, direction == "LT").function(name)
-            function = ir.Module.parse(text, module.context)
-            call = ir.Operation.create("func.call", results=function_results(function), operands=[operand],
-                                       attributes={"callee": ir.FlatSymbolRefAttr.get(name)})
+            function = define(module, GreatestElements(operand, count, direction == "LT").function(name), op)
+            call = ir.Operation.create("func.call", results=list(function.attributes["function_type"].value.results),
+                                       operands=[operand], attributes={"callee": ir.FlatSymbolRefAttr.get(name)})
             values, positions = call.results
             if is_float:
                 values = value_of("stablehlo.bitcast_convert", of_element(values.type, elements),
                                   with_inverted_negatives(values))
-        with ir.InsertionPoint(module.body):
-            function.body.operations[0].operation.clone()
         exchange(op, [values, positions])
 
 
@@ -74,11 +71,6 @@ def direction_of(op: Operation) -> str:
                                        and "TOTALORDER" in str(compare.attributes["compare_type"]))
     text = str(compare.attributes["comparison_direction"])
     return next((d for d in ("GT", "LT") if d in text), "") if is_total else ""
-
-
-def function_results(module: Module) -> list[ir.Type]:
-    """Return the types of the results of a module's one function."""
-    return list(module.body.operations[0].operation.attributes["function_type"].value.results)
 
 
 class GreatestElements:

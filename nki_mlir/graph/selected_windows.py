@@ -22,7 +22,7 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.graph.comparisons import tensor
-from nki_mlir.graph.upstream import exchange_for_call
+from nki_mlir.graph.upstream import define, exchange_for_call
 
 DIRECTIONS = ("GE", "GT", "LE", "LT")
 KEEPS_NAN = "keeps NaN"             # a later element replaces the selected one if it is greater or NaN
@@ -36,9 +36,7 @@ def rewrite_selected_windows(module: Module) -> None:
         if not direction or not kind.has_static_shape or not isinstance(kind.element_type, ir.FloatType):
             continue
         name = f"selected.{number}"
-        function = ir.Module.parse(SelectedWindows(op, direction).function(name), module.context)
-        with ir.InsertionPoint(module.body):
-            function.body.operations[0].operation.clone()
+        define(module, SelectedWindows(op, direction).function(name), op)
         exchange_for_call(op, name)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import declared, terminator, value_of
-from nki_mlir.graph.upstream import exchange_for_call
+from nki_mlir.graph.upstream import define, exchange_for_call
 
 
 def rewrite_sequential(module: Module) -> None:
@@ -32,9 +32,7 @@ def rewrite_sequential(module: Module) -> None:
         if text is None:
             continue
         outline(module, op, step)
-        functions = ir.Module.parse(text, module.context)
-        with ir.InsertionPoint(module.body):
-            functions.body.operations[1].operation.clone()          # the first one only declares the step
+        define(module, text, op, 1)         # the first function only declares the step
         exchange_for_call(op, name)
 
 

@@ -182,6 +182,17 @@ def exchange(op: Operation, values: Iterable[Value]) -> None:
     op.erase()
 
 
+def define(module: Module, text: str, op: Operation, number: int = 0) -> Operation:
+    """Add a function of a text to a module, for an operation that it will replace: its operations have the location of
+    that operation. ``number`` is the function's in the text. Return the function."""
+    parsed = ir.Module.parse(text, module.context)      # owns the operations that are copied
+    with ir.InsertionPoint(module.body):
+        function: Operation = parsed.body.operations[number].operation.clone().operation
+    for inner in operations_of(function, lambda name: True):
+        inner.location = op.location
+    return function
+
+
 def exchange_for_call(op: Operation, name: str) -> None:
     """Replace an operation by a call of a function of that name with the same operands."""
     with op.context, ir.InsertionPoint(op), op.location:
