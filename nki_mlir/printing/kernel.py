@@ -18,6 +18,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from keyword import iskeyword
 from math import prod
 from pathlib import Path
 
@@ -112,7 +113,8 @@ def _text_of(copies: list[Module], options: _Options) -> str:
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
     out = KernelText(options.comments, machine_named(first.target), options.release, options.beta, placement=placement)
-    out.names.add(first.name)
+    name = first.name if first.name.isidentifier() and not iskeyword(first.name) else out.unique(first.name, "kernel")
+    out.names.add(name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else AUTOMATIC.sub("result", a.name),
                            a.shape if a.shape or a.kind == "input" else (1,), a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]                 # a scalar result has one element
@@ -134,11 +136,11 @@ def _text_of(copies: list[Module], options: _Options) -> str:
         roll_transfers(out)
     out.renumber()
     inputs = [t for t, a in zip(tensors, (a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]
-    text = _file_text(first, out, inputs, options.reciprocals)
-    if placement is not None and (again := modules_of_text(text, first, inputs, on_cores)):
+    text = _file_text(name, out, inputs, options.reciprocals)
+    if placement is not None and (again := modules_of_text(text, name, first.target, inputs, on_cores)):
         copies = [prepared(module, loops=False) for module in again]
         placement.programs = _placed(copies, on_cores, options.reciprocals)[1].programs
-        text = _file_text(first, out, inputs, options.reciprocals)
+        text = _file_text(name, out, inputs, options.reciprocals)
     return formatted(text, options.file)
 
 
@@ -183,7 +185,7 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
                 printer.one_program(name, number)
 
 
-def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor], reciprocals: bool) -> str:
+def _file_text(name: str, out: KernelText, inputs: Sequence[NamedTensor], reciprocals: bool) -> str:
     described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
     constants = any("shared_constant(np." in line for line in out.lines)
     written = {t.name for t in inputs if any(re.match(
@@ -201,7 +203,7 @@ def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTe
     shown = "\n".join([*parameters, *out.lines])
     imports = beta_generation.imports_of(shown) if out.beta else imports_of(shown)
     imports += "import numpy as np\n" * constants
-    head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(parameters)}):",
+    head = [imports, "", *notes, "@nki.jit", f"def {name}({', '.join(parameters)}):",
             f'    """{described}."""']
     return "\n".join([*head, *out.lines, ""])
 

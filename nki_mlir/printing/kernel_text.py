@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from nki_mlir.bindings import Operation, Value, ir
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, printable
 from nki_mlir.dialects.access import Tile, full_tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.random import RandOp
@@ -397,5 +397,5 @@ def name_of_register(register: Value) -> str:
 
 
 def source_text(at: Location) -> str:
-    """Return the file name and line of a location, such as ``kernel.py:12``."""
-    return f"{at.file.rsplit('/', 1)[-1]}:{at.line}"
+    """Return the file name and line of a location, such as ``kernel.py:12``, on one line: modules name any files."""
+    return " ".join(printable(f"{at.file.rsplit('/', 1)[-1]}:{at.line}").split())
