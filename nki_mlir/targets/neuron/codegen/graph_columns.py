@@ -44,16 +44,10 @@ def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
 
 def transfer_columns(transfers: Sequence[TimedTransfer | None], machine: Machine) -> dict[str, Any]:
     """Return the number of each step's transfer, and the times of each distinct transfer."""
-    numbers: dict[int, int] = {}
-    distinct: list[TimedTransfer] = []
-    of_steps = []
-    for transfer in transfers:
-        if transfer is not None and id(transfer) not in numbers:
-            numbers[id(transfer)] = len(distinct)
-            distinct.append(transfer)
-        of_steps.append(-1 if transfer is None else numbers[id(transfer)])
+    numbers: dict[TimedTransfer, int] = {}
+    of_steps = [-1 if transfer is None else numbers.setdefault(transfer, len(numbers)) for transfer in transfers]
     rate = machine.hbm_bytes_per_ns(1)
     return {"transfer": np.array(of_steps, np.int64),
-            "parts": np.array([transfer.parts for transfer in distinct], np.float64).reshape(-1),
-            "hbm_ns": np.array([transfer.hbm_bytes / rate for transfer in distinct], np.float64),
-            "under_way": np.array([transfer.under_way for transfer in distinct], np.float64)}
+            "parts": np.array([transfer.parts for transfer in numbers], np.float64).reshape(-1),
+            "hbm_ns": np.array([transfer.hbm_bytes / rate for transfer in numbers], np.float64),
+            "under_way": np.array([transfer.under_way for transfer in numbers], np.float64)}

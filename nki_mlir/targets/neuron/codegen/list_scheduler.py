@@ -35,7 +35,7 @@ from nki_mlir.targets.runtime.compiled_class import (
 )
 
 CHECKED = 64                    # the end is estimated when one of this many steps ends
-SLICE = 50_000                  # events between reports of the progress, about a hundredth of a second of compiled code
+SLICE = 50_000                  # events between reports of the progress, and between looks for Ctrl-C
 PAYS_OFF = 15_000               # steps that Python orders in the time that the code takes to compile
 
 
