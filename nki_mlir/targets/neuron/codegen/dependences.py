@@ -169,15 +169,15 @@ class RunDependences:
     operations (``records.copied``)."""
 
     def __init__(self) -> None:
-        self.runs: dict[tuple[int, ...], tuple[list[Op], list[list[int]]]] = {}         # by the operations' identities
+        self.runs: dict[tuple[Op, ...], list[list[int]]] = {}       # an operation equals no other one
 
     def of(self, ops: Sequence[Op]) -> list[list[int]]:
         """Return for each step the steps before it that it depends on."""
-        key = tuple(map(id, ops))
+        key = tuple(ops)
         if key not in self.runs:
             dependences = Dependences(touched(ops, separate_memory))
-            self.runs[key] = list(ops), [dependences.add(k, k) for k in range(len(ops))]
-        return self.runs[key][1]
+            self.runs[key] = [dependences.add(k, k) for k in range(len(ops))]
+        return self.runs[key]
 
 
 # -- memories with many regions ----------------------------------------------------------------------------------------
