@@ -4,10 +4,16 @@
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --parallelize %s | FileCheck %s --check-prefix=ALONE
 
 #rows = affine_map<()[i] -> (i * 65536)>
+#long = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 4096]]>
+#eight = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 8]]>
+#all = affine_set<() : (0 == 0)>
 #id = affine_map<(d0) -> (d0)>
 !matrix = memref<2048x512xf32, "hbm">
 !part = memref<65536xf32, strided<[1], offset: ?>, "hbm">
 !rows = memref<65536xf32, "hbm">
+!long = memref<128x4096xf32, "sbuf">
+!first = memref<128x4096xf32, strided<[4096, 1]>, "hbm">
+!eight = memref<128x8xf32, "sbuf">
 !tile = memref<65536xf32, "sbuf">
 
 // Each iteration has its own tile, which is used twice, and its own rows. Its memory is in its own slot, before the
@@ -67,6 +73,20 @@ func.func @large(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
   return
 }
 
+// So are the rows of a search: the eight largest of each, which begin 32 bytes apart.
+// CHECK-LABEL: // @searched(x, y)
+// CHECK-NEXT:  //   copy_524288_float32_{{.*}}(x, [[ROWS:memory.*]])
+// CHECK-NEXT:  //   nki_spread(largest_64x4096_float32_{{[0-9a-f]+}}, 2, 3, {{[0-9]+}}, 0, [[BEST:memory.*]], 2048, [[ROWS]], 1048576)
+func.func @searched(%x: !matrix {nki.name = "x"}, %y: memref<128x8xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !long
+  %best = memref.alloc() : !eight
+  %first = memref.reinterpret_cast %x to offset: [0], sizes: [128, 4096], strides: [4096, 1] : !matrix to !first
+  linalg.copy ins(%first : !first) outs(%t : !long)
+  "nisa.max8"(%best, %t) {access = [#eight, #long], mask = #all, engine = "vector"} : (!eight, !long) -> ()
+  linalg.copy ins(%best : !eight) outs(%y : memref<128x8xf32, "hbm">)
+  return
+}
+
 // The pass alone.
 // ALONE-LABEL: func.func @rows(
 // ALONE:         scf.for %[[I:.*]] = %c0 to %c16 step %c1 {
@@ -78,3 +98,5 @@ func.func @large(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
 // ALONE:         } {nki.loop = "parallel"}
 // ALONE-LABEL: func.func @large(
 // ALONE:         linalg.copy {native.spread = 2 : i64} ins(%{{.*}} : {{.*}}) outs(%{{.*}} : {{.*}})
+// ALONE-LABEL: func.func @searched(
+// ALONE:         "nisa.max8"(%{{.*}}, %{{.*}}) {{{.*}}native.spread = 2 : i64}

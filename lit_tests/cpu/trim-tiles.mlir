@@ -7,6 +7,12 @@
 #b = affine_map<(k, m, n) -> (k, n)>
 #c = affine_map<(k, m, n) -> (m, n)>
 #id = affine_map<(m, n) -> (m, n)>
+#rows = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 64]]>
+#eight = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 8]]>
+#counts = #nki.access<ui32, affine_map<() -> (0, 0)>, [[1, 2], [1, 8]]>
+#all = affine_set<() : (0 == 0)>
+!rows = memref<2x64xf32, "hbm">
+!eight = memref<2x8xf32, "sbuf">
 !left = memref<32x16xf32, "hbm">
 !right = memref<32x200xf32, "hbm">
 !out = memref<16x200xf32, "hbm">
@@ -63,5 +69,22 @@ func.func @read_completely(%x: memref<16x256xf32, "hbm"> {nki.name = "x"}, %y: !
   %part = memref.reinterpret_cast %t to offset: [0], sizes: [16, 200], strides: [256, 1] : memref<16x256xf32, "sbuf"> to memref<16x200xf32, strided<[256, 1]>, "sbuf">
   linalg.copy ins(%part : memref<16x200xf32, strided<[256, 1]>, "sbuf">) outs(%y : !out)
   linalg.copy ins(%t : memref<16x256xf32, "sbuf">) outs(%z : memref<16x256xf32, "hbm">)
+  return
+}
+
+// Nothing reads what the second search finds.
+// CHECK-LABEL: func.func @unread(
+// CHECK:         "nisa.max8"(%[[BEST:.*]], %{{.*}}) {
+// CHECK-NOT:     nisa.nc_find_index8
+// CHECK:         linalg.copy ins(%{{.*}} : memref<16xf32, strided<[1]>, "sbuf">) outs(
+func.func @unread(%x: !rows {nki.name = "x"}, %y: memref<2x8xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : memref<2x64xf32, "sbuf">
+  %best = memref.alloc() : !eight
+  %indices = memref.alloc() : memref<2x8xui32, "sbuf">
+  linalg.copy ins(%x : !rows) outs(%t : memref<2x64xf32, "sbuf">)
+  "nisa.max8"(%best, %t) {access = [#eight, #rows], mask = #all, engine = "vector"} : (!eight, memref<2x64xf32, "sbuf">) -> ()
+  "nisa.nc_find_index8"(%indices, %t, %best) {access = [#counts, #rows, #eight], mask = #all, engine = "vector"}
+    : (memref<2x8xui32, "sbuf">, memref<2x64xf32, "sbuf">, !eight) -> ()
+  linalg.copy ins(%best : !eight) outs(%y : memref<2x8xf32, "hbm">)
   return
 }

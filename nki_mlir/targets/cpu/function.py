@@ -22,7 +22,8 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
 from nki_mlir.targets.cpu.image import Site
-from nki_mlir.targets.cpu.routines import Routine, TileRoutine
+from nki_mlir.targets.cpu.routines import Routine, RowCopies, TileRoutine
+from nki_mlir.targets.cpu.searches import Search
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 
@@ -185,6 +186,38 @@ class TileCall(RoutineCall):
     @property
     def on_host(self) -> bool:
         return not isinstance(self.function, TileRoutine)
+
+    @property
+    def site(self) -> Argument:
+        """The failure site of the operation."""
+        return self.arguments[-1 if isinstance(self.function, RowCopies) else 0]
+
+
+@dataclass(eq=False)
+class SpreadSearch(TileCall):
+    """Equal parts of the rows of a search, which run on the pool."""
+
+    @classmethod
+    def over(cls, call: TileCall, part: Search, count: int) -> "SpreadSearch":
+        """Return a search as equal parts, of which ``part`` is one."""
+        steps = [0] + [tile.row_step * part.count * tile.dtype.itemsize for tile in part.tiles]
+        pairs = [n for value, step in zip(call.arguments, steps) for n in (value, Linear(step))]
+        arguments = (CodeAddress(part), Linear(count), Linear(len(steps)), *pairs)
+        return cls("nki_spread", arguments, call.op, call.regions, call.symbols, call.accesses)
+
+    @property
+    def on_host(self) -> bool:
+        return False
+
+    @property
+    def parts(self) -> int:
+        count = self.arguments[1]
+        assert isinstance(count, Linear)
+        return count.const
+
+    @property
+    def site(self) -> Argument:
+        return self.arguments[3]
 
 
 @dataclass(eq=False)

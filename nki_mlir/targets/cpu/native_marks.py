@@ -26,12 +26,22 @@ from nki_mlir.targets.cpu.contraction import (
     tiles,
 )
 from nki_mlir.targets.cpu.fitted import FITTED_LENGTH, fit_of, fitted_region
-from nki_mlir.targets.cpu.function import CONSTANTS, Compute, NativeFunction, NestCall, RoutineCall, Spread
+from nki_mlir.targets.cpu.function import (
+    CONSTANTS,
+    Compute,
+    NativeFunction,
+    NestCall,
+    RoutineCall,
+    Spread,
+    SpreadSearch,
+    TileCall,
+)
 from nki_mlir.targets.cpu.lanes import FITTED, FITTED_TO_ZERO
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.packed_products import UNITS
 from nki_mlir.targets.cpu.routines import Limits, Routine
 from nki_mlir.targets.cpu.schedule import fields_beside, parts_of
+from nki_mlir.targets.cpu.searches import Search, part_of_search
 from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH, table_region
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
@@ -92,6 +102,17 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     spread = Spread.over(call, parts)
     spread.part = _with_forms(op, spread.part, forms)
     return spread
+
+
+def spread_search(op: Operation, call: TileCall) -> SpreadSearch:
+    """Return a search as the equal parts that its mark states."""
+    count = _number(op, native.SPREAD)
+    search = call.function
+    assert isinstance(search, Search)
+    part = part_of_search(search, count) if 0 < count < MOST_PARTS else None
+    if part is None:
+        raise malformed(op, f"the search has no {count} equal parts")
+    return SpreadSearch.over(call, part, count)
 
 
 def _with_forms(op: Operation, routine: Routine, forms: Sequence[str]) -> Nest | AddressedNest:

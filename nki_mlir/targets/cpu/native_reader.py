@@ -130,7 +130,7 @@ class NativeReader:
         self.inside(node.body, loop.body)
         self.memory = outside
         if loop.on_pool and (not span or outside != cpu.MEMORY or any(
-                isinstance(call, cpu.Spread) or (isinstance(call, cpu.TileCall) and call.on_host)
+                isinstance(call, cpu.Spread | cpu.SpreadSearch) or (isinstance(call, cpu.TileCall) and call.on_host)
                 for call in cpu.calls_in(loop))):
             raise native_marks.malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around "
                                          "it, and in it neither spread nests nor operations that the host runs")
@@ -254,7 +254,9 @@ class NativeReader:
         tiles = self.placed(op, regions, symbols)
         accesses = [accessed(tile, tiles[field.name], field.writes) for field, tile in op.operands()]
         arguments = (self.common.site(node.op), *[tiles[name].address for name in names])
-        self.function.add(cpu.TileCall(search, arguments, op, regions, symbols, accesses))
+        call = cpu.TileCall(search, arguments, op, regions, symbols, accesses)
+        is_spread = native.SPREAD in node.op.attributes
+        self.function.add(native_marks.spread_search(node.op, call) if is_spread else call)
 
     def row_copies(self, node: waist.TileInstruction, rows: RowCopies, regions: Sequence[ByteRegion]) -> None:
         """Lower an operation that moves rows by their numbers to a routine."""

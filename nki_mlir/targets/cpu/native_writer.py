@@ -314,10 +314,11 @@ class FunctionWriter(Writer):
                 tile = self.stored_rows(call, function, root, symbols)
             tiles.append(tile.on(self.with_shape(root, tile.base_shape, tile.base_dtype)))
         streams = isinstance(function, RowCopies) and function.streams
-        marks = {native.STREAMS: ir.DenseI64ArrayAttr.get([0])} if streams else {}
+        marks: dict[str, Attribute] = {native.STREAMS: ir.DenseI64ArrayAttr.get([0])} if streams else {}
+        if isinstance(call, cpu.SpreadSearch):
+            marks[native.SPREAD] = self.make.value(call.parts)
         new = iter(tiles)
-        site = call.arguments[-1 if isinstance(function, RowCopies) else 0]
-        with self.located(site):
+        with self.located(call.site):
             write_op(changed(op, lambda tile: next(new), symbols=tuple(symbols), extra=op.extra | marks), self.make,
                      self.location, self.insertion_point)
 

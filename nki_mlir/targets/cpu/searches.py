@@ -6,7 +6,7 @@ floats have 16 bits, so that registers have twice as many of them.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nki_mlir.bindings import Type, ir
 from nki_mlir.dialects.access import Tile, joined_dims, same_elements
@@ -40,6 +40,11 @@ class RowElements:
         for _, count in self.dims:
             total *= count
         return total
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether no two rows share an element."""
+        return abs(self.row_step) > sum(abs(step) * (count - 1) for step, count in self.dims)
 
 
 def rows_of_tile(dtype: DType, strides: Sequence[int], shape: Sequence[int]) -> RowElements:
@@ -171,6 +176,15 @@ class LargestEight:
         return self.count * (SORTING + PASSES * self.src.count)
 
     @property
+    def tiles(self) -> tuple[RowElements, ...]:
+        """The rows whose addresses are its arguments, in their order."""
+        return self.dst, self.src
+
+    @property
+    def results(self) -> tuple[RowElements, ...]:
+        return self.dst,
+
+    @property
     def title(self) -> str:
         return f"largest_{self.count}x{self.src.count}_{self.src.dtype}"
 
@@ -259,6 +273,15 @@ class IndicesOfEight:
         return self.count * (SORTING + PASSES * self.data.count)
 
     @property
+    def tiles(self) -> tuple[RowElements, ...]:
+        """The rows whose addresses are its arguments, in their order."""
+        return self.data, self.values, *self.results
+
+    @property
+    def results(self) -> tuple[RowElements, ...]:
+        return tuple([tile for tile in (self.indices, self.result) if tile is not None])
+
+    @property
     def title(self) -> str:
         name = "indices" if self.result is None else "replaced"
         return f"{name}_{self.count}x{self.data.count}_{self.data.dtype}" + "_in_place" * self.in_place
@@ -267,12 +290,11 @@ class IndicesOfEight:
         keys = Keys(code, self.data)
         search = EqualKeys(keys, *(code.stack_memory(size) for size in (
             EIGHT * keys.bits // 8, EIGHT * 8, keys.lanes * keys.bits // 8)))
-        tiles = [tile for tile in (self.data, self.values, self.indices, self.result) if tile is not None]
-        pointers = [code.word(words, 1 + k, code.pointer) for k in range(len(tiles))]
+        pointers = [code.word(words, 1 + k, code.pointer) for k in range(len(self.tiles))]
 
         def row_body(row: Value, _: list[Value]) -> None:
             data, values, *written = [code.at(pointer, code.times(row, tile.row_step), code.element(tile.dtype))
-                                      for pointer, tile in zip(pointers, tiles)]
+                                      for pointer, tile in zip(pointers, self.tiles)]
             low, high, count = search.prepare(values, self.values)
             keys.vectors(data, [low, count], lambda vector, index, state: search.note_keys(vector, index, state, high))
             if self.indices is not None:
@@ -405,6 +427,14 @@ class EqualKeys:
 
 
 Search = LargestEight | IndicesOfEight
+
+
+def part_of_search(search: Search, count: int) -> Search | None:
+    """Return one of ``count`` equal parts of a search, some of its rows; None where there are none, or where rows that
+    it writes overlap."""
+    if search.count % count or not all(tile.are_apart for tile in search.results):
+        return None
+    return replace(search, count=search.count // count)
 
 
 def search_of(op: Op) -> tuple[Search, Sequence[str]] | None:

@@ -158,6 +158,33 @@ def test_marks__that_passes_do_not_write_are_refused(old: str, new: str, problem
         compiled_text(changed((old, new)))
 
 
+SEARCH = """
+#all = affine_set<() : (0 == 0)>
+#rows = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 16]]>
+#eight = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 8]]>
+func.func @kernel(%x: memref<4x16xf32, "hbm"> {nki.name = "x"}, %y: memref<4x8xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64})
+    attributes {native.function} {
+  %t = memref.alloc() : memref<4x16xf32, "sbuf">
+  %best = memref.alloc() : memref<4x8xf32, "sbuf">
+  linalg.copy ins(%x : memref<4x16xf32, "hbm">) outs(%t : memref<4x16xf32, "sbuf">)
+  "nisa.max8"(%best, %t) {access = [#eight, #rows], mask = #all, engine = "vector", native.spread = 2 : i64}
+    : (memref<4x8xf32, "sbuf">, memref<4x16xf32, "sbuf">) -> ()
+  linalg.copy ins(%best : memref<4x8xf32, "sbuf">) outs(%y : memref<4x8xf32, "hbm">)
+  return
+}"""
+
+
+def test_search__runs_in_as_many_equal_parts_as_its_mark_states() -> None:
+    x, y = np.random.default_rng(0).permutation(64).reshape(4, 16).astype(np.float32), np.zeros((4, 8), np.float32)
+    kernel = compiled_text(SEARCH)
+    kernel([x], [y])
+    np.testing.assert_array_equal(y, np.sort(x)[:, :-9:-1])
+    assert [call.function for call in kernel.assembly.instructions].count("nki_spread") == 1
+    for parts in (0, 3):
+        with pytest.raises(MalformedMark, match=f"the search has no {parts} equal parts"):
+            compiled_text(SEARCH.replace("spread = 2", f"spread = {parts}"))
+
+
 PRODUCT = """
 func.func @kernel(%a: memref<1x64x8xf32, "hbm"> {nki.name = "a"}, %b: memref<1x64x32xf32, "hbm"> {nki.name = "b"},
                   %y: memref<8x32xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) attributes {native.function} {

@@ -9,7 +9,8 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT16, INT32, UINT8, UINT32, convert
-from nki_mlir.targets.cpu.searches import IndicesOfEight, RowElements
+from nki_mlir.targets.cpu.searches import IndicesOfEight, LargestEight, RowElements, part_of_search
+from tests.targets.cpu.compiled import assemblies
 from tests.targets.cpu.nest_reference import Memory, bits, reference
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, 1.5, -2.0, 1e-40, 3e38]
@@ -119,3 +120,38 @@ def test_copy_of_a_row__converts_through_float32(source, target):
         result, = reference(copy, [read, written])
         expected = convert(convert(read.view(), FLOAT32), target, FLOAT32)
         np.testing.assert_array_equal(bits(written.view(result)), bits(expected))
+
+
+# -- on several threads ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_large_searches__spread_their_rows_over_the_threads(dtype, monkeypatch):
+    kind = getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((128, 4100), np.float32).astype(kind)
+    values = x[:, [0, 5, 700, 700, 4099, 4, 3, 2]].copy()
+    values[:, 3] = 2e4
+    results = []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr("nki_mlir.targets.runtime.host.threads", lambda count=threads: count)
+        kernel = nki.jit(searched.func)
+        results.append([np.asarray(result) for result in kernel.on("jit")(x, values)])
+        (spec,) = kernel.specializations.values()
+        assembly, = assemblies(spec.modules, spec.grid)
+        functions = [call.function for call in assembly.instructions]
+        # Three threads run four equal parts of 32 rows.
+        assert sum(function == "nki_spread" for function in functions) >= (3 if threads > 1 else 0)
+        assert any("largest" in str(getattr(function, "title", "")) for function in functions) == (threads == 1)
+    for other in results[1:]:
+        for expected, got in zip(results[0], other):
+            np.testing.assert_array_equal(bits(expected), bits(got))
+    expected = np.array([expected_indices(row, v) for row, v in zip(x.astype(np.float32), values.astype(np.float32))])
+    np.testing.assert_array_equal(results[0][1], expected.astype(np.uint32))
+
+
+@pytest.mark.parametrize("row_step, count, parts, can", [
+    (64, 8, 2, True), (64, 8, 3, False), (8, 8, 2, True), (4, 8, 2, False), (0, 8, 2, False), (-64, 8, 2, True)])
+def test_parts__need_rows_that_are_apart_and_as_many_in_each(row_step, count, parts, can):
+    search = LargestEight(count, RowElements(FLOAT32, 64, ((1, 64),)), RowElements(FLOAT32, row_step, ((1, 8),)))
+    part = part_of_search(search, parts)
+    assert (part is not None) == can
+    assert part is None or (part.count, part.src) == (count // parts, search.src)

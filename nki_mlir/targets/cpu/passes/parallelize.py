@@ -16,6 +16,7 @@ from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.routines import TileRoutine
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of
+from nki_mlir.targets.cpu.searches import Search, part_of_search
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.overlap import ByteRegion, Iterations
 
@@ -31,6 +32,8 @@ class Parallelize(FunctionPass, name="parallelize"):
         for k, node in enumerate(block.nodes):
             if isinstance(node, cpu.Compute):
                 block.nodes[k] = self.spread(function, node)
+            elif isinstance(node, cpu.TileCall) and isinstance(node.function, Search):
+                block.nodes[k] = self.spread_search(function, node, node.function)
             elif isinstance(node, cpu.NativeLoop) and node.parallel and node.span and len(node.span) > 1:
                 if self.can_run_on_pool(function, node, times):
                     node.on_pool = True
@@ -44,7 +47,8 @@ class Parallelize(FunctionPass, name="parallelize"):
     def can_run_on_pool(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, times: int) -> bool:
         """Return whether iterations are independent, and take long enough."""
         calls = list(cpu.calls_in(*loop.body.nodes))
-        if any(isinstance(call, cpu.TileCall) and call.on_host for call in calls):
+        if any(isinstance(call, cpu.Spread | cpu.SpreadSearch) or (isinstance(call, cpu.TileCall) and call.on_host)
+               for call in calls):
             return False
         private = {node.buffer for node in cpu.nodes_in(*loop.body.nodes) if isinstance(node, cpu.Allocate)}
         assert loop.span is not None
@@ -54,13 +58,25 @@ class Parallelize(FunctionPass, name="parallelize"):
 
     def spread(self, function: cpu.NativeFunction, node: cpu.Compute) -> cpu.Compute | cpu.Spread:
         """Divide a large computation into parts, unless something around it runs on the pool."""
-        alone = prod(function.kernel.grid) == 1 and host.threads() > 1
         parts = parts_of(node.nest, host.threads(), 4 * host.threads()) if (
-            alone and cost_of(node.nest) >= self.worth) else None
+            has_pool(function) and cost_of(node.nest) >= self.worth) else None
         if parts is None:
             return node
         spread = cpu.Spread.over(node, parts)
         return spread if len(spread.arguments) <= cpu.MOST_ARGUMENTS else node
+
+    def spread_search(self, function: cpu.NativeFunction, node: cpu.TileCall, search: Search) -> cpu.TileCall:
+        """Divide the rows of a large search into parts, as those of a computation."""
+        for count in range(host.threads(), 4 * host.threads() + 1):
+            part = part_of_search(search, count) if has_pool(function) and search.cost >= self.worth else None
+            if part is not None:
+                return cpu.SpreadSearch.over(node, part, count)
+        return node
+
+
+def has_pool(function: cpu.NativeFunction) -> bool:
+    """Return whether parts of a computation may run on the pool, which programs of a launch grid use themselves."""
+    return prod(function.kernel.grid) == 1 and host.threads() > 1
 
 
 def repetitions(node: cpu.Node) -> int:

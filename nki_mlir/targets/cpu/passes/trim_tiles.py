@@ -5,7 +5,8 @@ before:  set(t, 512 columns);  copy(b, t, 277 columns);  sums += a.T @ t, 512 co
 after:   copy(b, t, 277 columns);  sums += a.T @ t, 277 columns;  copy(sums, out, 277 columns)
 
 Masked loads and stores at the edges of arrays create such tiles: without the elements beyond the edge, their products
-become pieces of one product. The pass drops a nest whose results the next use of the tile overwrites.
+become pieces of one product. The pass drops a nest whose results the next use of the tile overwrites, and a search
+whose results nothing reads.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.forwarding import written_elements
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.schedule import dims_of
+from nki_mlir.targets.cpu.searches import Search
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 
@@ -42,7 +44,7 @@ class TrimTiles(FunctionPass, name="trim-tiles"):
             trimmed = self.trimmed(tile, calls)                                 # type: ignore[arg-type]
             new_calls |= {user: call for user, call in zip(users, trimmed) if call is not new_calls.get(user, user)}
         function.replace_calls(new_calls)
-        return drop_overwritten(function) or bool(new_calls)
+        return drop_unread(function) or drop_overwritten(function) or bool(new_calls)
 
     def trimmed(self, tile: cpu.ScratchBuffer, calls: Sequence[cpu.Compute]) -> list[cpu.Compute]:
         """Return the calls that use a tile, of which those that write it compute what others read of it."""
@@ -116,6 +118,21 @@ def trimmed_writer(call: cpu.Compute, line: int, sizes: Sizes) -> cpu.Compute:
     if extents == nest.extents:
         return call
     return cpu.compute(replace(nest, extents=extents).simplified, call.regions)
+
+
+def drop_unread(function: cpu.NativeFunction) -> bool:
+    """Drop searches if no other call uses the tiles that they write."""
+    searches = [call for call in cpu.calls_in(*function.body.nodes)
+                if isinstance(call, cpu.TileCall) and isinstance(call.function, Search)]
+    users = function.users() if searches else {}
+
+    def is_unread(call: cpu.TileCall) -> bool:
+        written = [region.root for (field, _), region in zip(call.op.operands(), call.regions) if field.writes]
+        return all(isinstance(root, cpu.ScratchBuffer) and users[root] == [call] for root in written)
+    dropped = {call for call in searches if is_unread(call)}
+    for block in cpu.blocks(function.body) if dropped else ():
+        block.nodes[:] = block.without(dropped)
+    return bool(dropped)
 
 
 def drop_overwritten(function: cpu.NativeFunction) -> bool:
