@@ -3,7 +3,7 @@
 
 from itertools import product
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nki_mlir.conversion.movable_patterns import PatternCluster, clusters_of, reach_of
@@ -32,6 +32,7 @@ def touching(intervals: dict[int, tuple[int, int]]) -> list[set[int]]:
 
 
 @given(patterns())
+@example(([0, 0, 1], [(0, 3), (2, 5)], [(0, 1), (0, 2)]))          # a buffer with a fixed pattern before another one
 def test_clusters_are_the_components_of_touching_patterns(drawn):
     slots, starts, reaches = drawn
     fixed = {slot for number, slot in enumerate(slots) if number not in dict(starts)}
