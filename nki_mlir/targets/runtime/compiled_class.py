@@ -114,6 +114,11 @@ def new_array(count: int, fill: int = 0) -> Any:
     return np.full(count, fill, np.int64)
 
 
+def unset_array(count: int) -> Any:
+    """Return an array of integers for a field, which are written before they are read."""
+    return np.empty(count, np.int64)
+
+
 def new_floats(count: int) -> Any:
     """Return an array of zeros for a field."""
     return np.zeros(count)

@@ -14,8 +14,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, Touched, physical, touched
+from nki_mlir.targets.neuron.codegen.dependences import Touched, limited_dependences, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopVariable, variables_of
+from nki_mlir.targets.neuron.codegen.segment_waits import streams_of
 from nki_mlir.waist.overlap import Region, meet
 
 DISTANCES = 64                  # between iterations, that are compared; more may overlap
@@ -28,21 +29,17 @@ def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tupl
     ``PAIRS`` pairs. ``issuers``: the engine of each, and its group of queues (None: it is not a transfer, and completes
     before the engine's next one starts)."""
     memories, regions, reads, writes = columns = touched([step.op for step in steps], physical, edges=False)
-    number, distinct, pairs = len(steps), len(regions), 0
+    number, distinct = len(steps), len(regions)
     reads_next, writes_next = ([[distinct + region for region in accesses] for accesses in side]
                                for side in (reads, writes))
-    dependences = Dependences(Touched(memories * 2, [*regions, *map(next_iteration, regions)],
-                                      [*reads, *reads_next], [*writes, *writes_next]), every=True)
-    carried, later = [], LaterRegions(columns, loop)
-    for k, (engine, group) in enumerate([*issuers, *issuers]):
-        earlier = dependences.add(k, engine if group is None else (k,))
-        pairs += len(earlier)
-        if pairs > PAIRS:
-            return None
-        if k >= number:
-            carried.append([other for other in earlier
-                            if other < number and later.depends(k - number, other)])
-    return carried
+    both = Touched(memories * 2, [*regions, *map(next_iteration, regions)], [*reads, *reads_next],
+                   [*writes, *writes_next])
+    edges = limited_dependences(both, streams_of([*issuers, *issuers]), True, PAIRS)
+    if edges is None:
+        return None
+    later = LaterRegions(columns, loop)
+    return [[other for other in earlier if other < number and later.depends(k, other)]
+            for k, earlier in enumerate(edges.lists[number:])]
 
 
 def next_iteration(region: Region) -> Region:

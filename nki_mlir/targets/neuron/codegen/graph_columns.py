@@ -2,21 +2,14 @@
 """The data of a scheduling graph as arrays of numbers, which all list schedules of the graph share."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.machine import Machine
+from nki_mlir.targets.neuron.codegen.dependence_scan import joined
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
-
-
-def joined(lists: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    """Return where each list begins in one array of all, and the array."""
-    starts = np.zeros(len(lists) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=starts[1:])
-    return starts, np.fromiter(chain.from_iterable(lists), np.int64, int(starts[-1]))
 
 
 def columns_of(graph: SchedulingGraph) -> dict[str, Any]:
@@ -28,8 +21,9 @@ def columns_of(graph: SchedulingGraph) -> dict[str, Any]:
 
 def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
     columns = {name: np.array(getattr(graph, name), np.int64) for name in ("space", "size", "first", "last", "uses")}
-    for name in ("users", "before", "buffers", "buffer_users"):
-        columns[f"{name}_start"], columns[name] = joined(getattr(graph, name))
+    columns["buffers_start"], columns["buffers"] = joined(graph.buffers)
+    for name, edges in (("before", graph.edges), ("users", graph.edges.users), ("buffer_users", graph.buffer_users)):
+        columns[f"{name}_start"], columns[name] = edges.starts, edges.steps
     columns["missing"] = np.diff(columns["before_start"])
     columns["changes"] = np.array([graph.changes[space] for space in SPACES], np.int64).reshape(-1)
     tables = {"": 0}

@@ -62,7 +62,7 @@ def merge_runs(code: Code, forms: "MergedForms", dependences: RunDependences) ->
             if has_repeats(forms.of_run(run))]
     if not runs:
         return 0
-    before = [dependences.of([step.op for step in run]) for _, run in runs]
+    before = [dependences.of([step.op for step in run]).lists for _, run in runs]
     pairs: dict[InstructionStep, tuple[Op, Op]] = {}
     for _, run in runs:
         for step in run:

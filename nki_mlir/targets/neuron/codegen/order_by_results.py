@@ -28,7 +28,7 @@ def order_by_results(code: Code, dependences: RunDependences | None = None) -> b
     steps = code.body.nodes
     if not all([isinstance(step, InstructionStep) and NO_REORDER not in step.op.extra for step in steps]):
         return False
-    before = (dependences or RunDependences()).of([step.op for step in steps])
+    before = (dependences or RunDependences()).of([step.op for step in steps]).lists
     users: list[list[int]] = [[] for _ in steps]
     for k, earlier in enumerate(before):
         for other in earlier:

@@ -17,7 +17,7 @@ from typing import NoReturn
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.instruction_order import AFTER, NO_REORDER, label_of, labels_before
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
+from nki_mlir.targets.neuron.codegen.dependences import dependences_between, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks, steps_in
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
@@ -77,8 +77,7 @@ def in_order(run: Sequence[InstructionStep], later: dict[str, InstructionStep]) 
 def program_order(run: Sequence[InstructionStep]) -> list[set[int]]:
     """Return for each step the steps that it comes after by its data, and by marks ``nki.no_reorder``."""
     ops = [step.op for step in run]
-    dependences = Dependences(touched(ops, separate_memory, edges=False))
-    before = [set(dependences.add(k, k)) for k in range(len(run))]
+    before = list(map(set, dependences_between(touched(ops, separate_memory, edges=False))))
     fixed: int | None = None
     for k, op in enumerate(ops):
         if fixed is not None:

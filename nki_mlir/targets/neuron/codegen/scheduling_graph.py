@@ -6,12 +6,13 @@ These are the engines on which each step may run and its costs there, the steps 
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges, joined
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.step_engines import Choice, Choices, StepEngines
@@ -19,7 +20,6 @@ from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 SPACES = SBUF, PSUM
-DIRECT = 2                      # dependences of a step: if there are more, implied ones are dropped
 GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
 
 
@@ -140,34 +140,25 @@ class SchedulingGraph:
         return number
 
     @cached_property
-    def before(self) -> list[list[int]]:
-        """The steps that each depends on. They are found on first use: some graphs tell only how long engines are
-        busy."""
-        several: list[list[int]] = []
-        for before in self.dependences.of(self.ops):
-            if len(before) > DIRECT:
-                implied = set(chain.from_iterable([several[other] for other in before]))
-                before = [other for other in before if other not in implied]
-            several.append(before)
-        return several
+    def edges(self) -> StepEdges:
+        """The steps that each depends on, without implied ones. They are found on first use: some graphs tell only how
+        long engines are busy."""
+        return self.dependences.of(self.ops).direct
 
     @cached_property
+    def buffer_users(self) -> StepEdges:
+        """The steps that use each buffer, by its number."""
+        return StepEdges(*joined(self.buffers)).users_of(len(self.size))
+
+    @property
+    def before(self) -> list[list[int]]:
+        """The steps that each depends on."""
+        return self.edges.lists
+
+    @property
     def users(self) -> list[list[int]]:
         """The steps that depend on each step."""
-        users: list[list[int]] = [[] for _ in self.ops]
-        for k, before in enumerate(self.before):
-            for other in before:
-                users[other].append(k)
-        return users
-
-    @cached_property
-    def buffer_users(self) -> list[list[int]]:
-        """Return the steps that use each buffer, by its number."""
-        users: list[list[int]] = [[] for _ in self.buffer_by_number]
-        for k, numbers in enumerate(self.buffers):
-            for number in numbers:
-                users[number].append(k)
-        return users
+        return self.edges.users.lists
 
     @cached_property
     def space(self) -> list[int]:

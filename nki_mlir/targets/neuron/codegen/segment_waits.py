@@ -11,11 +11,11 @@ transfer its engine knows to be complete, else into an unused queue, else into t
 transfer it waits for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.machine import Engine
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, physical, touched
+from nki_mlir.targets.neuron.codegen.dependences import dependences_between, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
 QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
@@ -121,9 +121,11 @@ def group_of(step: InstructionStep) -> tuple[Engine, int]:
     return step.op.runs_on, int(written.space == HBM)
 
 
-def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> Iterator[list[int]]:
-    """Yield the steps that each step depends on by the physical bytes that it touches."""
-    dependences = Dependences(touched([step.op for step in steps], physical))
-    for k, (engine, group) in enumerate(issuers):
-        # Transfers of an engine may complete in any order.
-        yield dependences.add(k, engine if group is None else (k,))
+def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> list[list[int]]:
+    """Return the steps that each step depends on by the physical bytes that it touches."""
+    return dependences_between(touched([step.op for step in steps], physical), streams_of(issuers))
+
+
+def streams_of(issuers: Sequence[tuple[int, int | None]]) -> list[Hashable]:
+    """Return the streams whose steps complete in order: transfers of an engine may complete in any order."""
+    return [engine if group is None else (k,) for k, (engine, group) in enumerate(issuers)]

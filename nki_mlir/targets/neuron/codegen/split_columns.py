@@ -26,7 +26,7 @@ from nki_mlir.dialects.nisa.reduction import TensorReduceOp
 from nki_mlir.dialects.nisa.search import Max8Op
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, separate_memory, touched
+from nki_mlir.targets.neuron.codegen.dependences import dependences_between, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.fuse_instructions import plain
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
@@ -168,11 +168,10 @@ def by_pieces(parts: Sequence[Sequence[InstructionStep]]) -> list[InstructionSte
     of the steps."""
     steps = list(chain.from_iterable(parts))
     ranks = [(piece, k) for k, part in enumerate(parts) for piece in range(len(part))]
-    dependences = Dependences(touched([step.op for step in steps], separate_memory), every=True)
+    before = dependences_between(touched([step.op for step in steps], separate_memory), every=True)
     later: list[list[int]] = [[] for _ in steps]
     waits = [0] * len(steps)
-    for k in range(len(steps)):
-        earlier = dependences.add(k, k)
+    for k, earlier in enumerate(before):
         waits[k] = len(earlier)
         for other in earlier:
             later[other].append(k)

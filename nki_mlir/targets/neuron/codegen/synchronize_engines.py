@@ -233,7 +233,7 @@ class _Emitter:
         carried, stores = carried_dependences(steps, issuers, loop), [bool(out) for _, out in self.groups]
         if carried is None:
             return None
-        before = self.ordered.get(steps[0]) or list(dependences_of(steps, issuers))
+        before = self.ordered.get(steps[0]) or dependences_of(steps, issuers)
         waits = IterationWaits(steps, issuers, len(self.engines), stores, before, carried)
         if waits.plan is None or SignalledIteration(waits).may_overflow(len(loop.span)):
             return None

@@ -71,7 +71,7 @@ class PlainSchedule:
 
     # -- what holds now ------------------------------------------------------------------------------------------------
     def users(self, buffer: int) -> list[int]:
-        return self.graph.buffer_users[buffer]
+        return self.graph.buffer_users.lists[buffer]
 
     def is_allocated(self, buffer: int) -> bool:
         return any(k in self.starts for k in self.users(buffer)) and buffer not in self.released

@@ -8,7 +8,9 @@ import pytest
 
 from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.neuron.codegen.dependences import MANY, Dependences, NearbyAccesses, Touched
+from nki_mlir.targets.neuron.codegen import dependence_scan
+from nki_mlir.targets.neuron.codegen.dependences import MANY, Touched, dependences_between, limited_dependences
+from nki_mlir.targets.neuron.codegen.nearby_accesses import NearbyAccesses
 from nki_mlir.waist.overlap import region_of
 
 ROWS, COLUMNS = 96, 256
@@ -78,8 +80,7 @@ def test_order_is_that_of_all_conflicts(make, seed, many, monkeypatch):
     rng, count = random.Random(seed), 120
     nodes = [([make(rng) for _ in range(rng.randint(0, 2))], [make(rng) for _ in range(rng.randint(0, 1))])
              for _ in range(count)]
-    dependences = Dependences(columns(nodes))
-    got = [dependences.add(k, k) for k in range(count)]
+    got = dependences_between(columns(nodes))
     touched = [[[set(elements(t).tolist()) for t in side] for side in node] for node in nodes]
 
     def conflict(a, b):
@@ -111,9 +112,8 @@ def test_accesses_that_a_write_through_registers_comes_after__are_implied(seed, 
     sides = [([next(numbers) for _ in range(rng.randint(0, 2))], [next(numbers) for _ in range(rng.randint(0, 1))])
              for _ in range(count)]
     columns = Touched(["t"] * len(regions), regions, [reads for reads, _ in sides], [writes for _, writes in sides])
-    every, reduced = Dependences(columns, every=True), Dependences(columns)
     streams = [rng.choice((k, "a", "b")) for k in range(count)]
-    all_edges, fewer_edges = ([of.add(k, streams[k]) for k in range(count)] for of in (every, reduced))
+    all_edges, fewer_edges = (dependences_between(columns, streams, every) for every in (True, False))
     in_streams = [[j for j in range(k) if streams[j] == streams[k]] for k in range(count)]    # these complete in order
     assert closed([[*a, *b] for a, b in zip(fewer_edges, in_streams)], count) == closed(
         [[*a, *b] for a, b in zip(all_edges, in_streams)], count)
@@ -123,7 +123,8 @@ def test_accesses_that_a_write_through_registers_comes_after__are_implied(seed, 
 def test_tiles_side_by_side__are_not_compared():
     """The work grows with the number of tiles, not with its square."""
     count, compared = 400, 0
-    accesses = NearbyAccesses(128 * count * 64 * 4)
+    accesses = NearbyAccesses()
+    accesses.size = 128 * count * 64 * 4
     for k in range(count):
         access = Access(FLOAT32, None, Linear(k * 64), ((count * 64, 128), (1, 64)))
         region = region_of(access, "x")
@@ -141,6 +142,29 @@ def test_equal_accesses_of_one_stream__are_the_latest_alone():
     """Of accesses of one stream the latest stands for all; a write that covers them replaces them."""
     access = Access(FLOAT32, ZERO, ZERO, ((1, 128), (1, 8)))
     tile = Tile("t", SBUF, (128, 8), FLOAT32, access)
-    dependences = Dependences(columns([([], [tile]), ([tile], []), ([tile], []), ([tile], []), ([], [tile]),
-                                       ([tile], [])]))
-    assert [dependences.add(k, stream) for k, stream in enumerate("axxyab")] == [[], [0], [0], [0], [0, 2, 3], [4]]
+    steps = columns([([], [tile]), ([tile], []), ([tile], []), ([tile], []), ([], [tile]), ([tile], [])])
+    assert dependences_between(steps, "axxyab") == [[], [0], [0], [0], [0, 2, 3], [4]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("many", [4, MANY])
+def test_machine_code_lists_the_same_steps_as_python(seed, many, monkeypatch):
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.dependences.MANY", many)
+    rng, count = random.Random(seed), 300
+    makes = rng.choices((hbm_tile, on_chip_tile), k=3)
+    nodes = [([rng.choice(makes)(rng) for _ in range(rng.randint(0, 3))],
+              [rng.choice(makes)(rng) for _ in range(rng.randint(0, 2))]) for _ in range(count)]
+    streams = [rng.choice((k, "a", "b")) for k in range(count)]
+    results = []
+    for is_code in (False, True):
+        for compiled in (dependence_scan.SCAN, dependence_scan.IMPLIED):
+            if is_code and not compiled.functions:
+                compiled.load(compiles=True)
+            monkeypatch.setattr(compiled, "is_ready", lambda work, is_code=is_code: is_code)
+        edges = [limited_dependences(columns(nodes), of, False, 1 << 60) for of in ((), streams)]
+        results.append([(of.lists, of.direct.lists, of.users.lists) for of in edges])
+    assert results[0] == results[1]
+    lists, direct, users = results[0][0]
+    assert closed(lists, count) == closed(direct, count) and sum(map(len, direct)) < sum(map(len, lists))
+    assert users == [[k for k in range(count) if other in lists[k]] for other in range(count)]
+    assert limited_dependences(columns(nodes), (), False, 10) is None

@@ -317,9 +317,9 @@ def test_code_whose_chains_take_longer_than_its_engines__is_not_merged(monkeypat
 
 def test_dependences_of_a_run__are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[int, ...]] = []
-    touched = dependences.touched
-    monkeypatch.setattr(dependences, "touched", lambda ops, address_of: (
-        runs.append(tuple(map(id, ops))), touched(ops, address_of))[1])
+    edges = dependences.RunDependences.edges
+    monkeypatch.setattr(dependences.RunDependences, "edges", lambda self, ops: (
+        runs.append(tuple(map(id, ops))), edges(self, ops))[1])
     captured = mixed.specialize(mixed.bind((np.zeros((32, 128, 128), np.float32), 200), {}, is_array, describe_array))
     timed_of(monkeypatch, captured)
     assert len(runs) == len(set(runs)) > 1

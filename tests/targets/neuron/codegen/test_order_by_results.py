@@ -37,7 +37,7 @@ def test_each_result_is_complete_before_the_next_begins():
     code, x, y = steps()
     live = [life for life in Liveness(code).of.values() if life.buffer.space == SBUF]
     written = list(code.body.nodes)
-    before = RunDependences().of([step.op for step in written])
+    before = RunDependences().of([step.op for step in written]).lists
     assert peak(live)[0] >= ROWS * 4 * COLUMNS and order_by_results(code)
     assert peak([life for life in Liveness(code).of.values() if life.buffer.space == SBUF])[0] == 2 * 4 * COLUMNS
     position = {step: at for at, step in enumerate(code.body.nodes)}

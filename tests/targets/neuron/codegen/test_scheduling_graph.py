@@ -62,7 +62,7 @@ def test_buffers_are_those_of_the_run(seed: int) -> None:
         for n, buffer in enumerate(graph.buffer_by_number):
             users = [k for k in steps if buffer in used(graph, k)]
             assert (graph.first[n], graph.last[n], graph.uses[n]) == (users[0], users[-1], len(users))
-            assert graph.buffer_users[n] == users == [k for k in steps if n in graph.buffers[k]]
+            assert graph.buffer_users.lists[n] == users == [k for k in steps if n in graph.buffers[k]]
             assert graph.size[n] == kept(graph, buffer) and graph.numbers[buffer] == n
             assert graph.space[n] == ("sbuf", "psum").index(buffer.space)
         assert all(len({*buffers}) == len(buffers) for buffers in graph.buffers)

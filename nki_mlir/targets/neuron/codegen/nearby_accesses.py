@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The accesses to a memory with many distinct regions, of which only neighbouring ones are compared.
+
+The memory is divided into buckets of several sizes, and an access is noted in the smallest one or two buckets that
+contain it. The columns of tiles that are side by side in a matrix show that they do not overlap. A write through
+registers, which may touch all bytes of a range, comes after all accesses in the range. Steps after the write then need
+not come after these accesses, too, unless their address has the same registers.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from nki_mlir.waist.overlap import ByteNest, Region
+
+BUCKETS = 256                   # buckets of the smallest size into which a memory is cut
+LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
+COLUMNS, SPREAD = 64, 4  # strips into which the rows of a matrix are cut; most strips in which an access is noted
+
+
+@dataclass(slots=True, eq=False)
+class TrackedAccess:
+    """One access that later ones may depend on."""
+
+    region: Region
+    node: int
+    seen: int = -1              # the query that looked at it last
+    live: bool = True
+    superseded: bool = False        # a write through registers comes after it
+
+    def overwrite(self, region: Region) -> None:
+        """Forget the bytes that a write to an overlapping region covers."""
+        if region.covers(self.region):
+            self.live = False
+        elif region.one_run and self.region.one_run:
+            self.region = self.region.without(region)
+
+
+Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
+Bucket = dict[int | None, Entries]              # by strip; None: any
+
+
+class Nearby(NamedTuple):
+    """The buckets with the accesses that may touch a region, for the levels and the pitch that were in use."""
+
+    levels: int
+    pitch: int | None
+    buckets: list[Bucket]
+    strips: tuple[int | None, ...] | None
+
+
+class NearbyAccesses:
+    """The accesses of a memory of ``size`` bytes, in buckets."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+        self.pitch: int | None = None                   # bytes of a row, of a memory that is used as a matrix
+        self.buckets: dict[tuple[int, int], Bucket] = {}
+        self.near: dict[Region, Nearby] = {}
+        self.levels: set[int] = set()                   # in use
+        self.latest: dict[tuple[object, ...], TrackedAccess] = {}
+        # By registers: accesses that only a later access through the same registers as a write in between has to look
+        # at.
+        self.superseded: dict[Hashable, Entries] = {}
+        self.met: dict[ByteNest, dict[int, bool]] = {}  # by the distance of equal nests, whether they share a byte
+        self.queries = 0
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of the smallest buckets."""
+        return max(256, self.size // BUCKETS)
+
+    def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
+        """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
+        self.queries += 1
+        several = self.entries_near(region)
+        if self.superseded and region.symbolic in self.superseded:
+            several.append(self.superseded[region.symbolic])
+        for reads, written in several:
+            if writes and reads:
+                self.compare(reads, region, writes, conflicting)
+            if written:
+                self.compare(written, region, writes, conflicting)
+
+    def compare(self, entries: list[TrackedAccess], region: Region, writes: bool, conflicting: set[int]) -> None:
+        """Add the nodes of the entries that touch a region; drop the entries that a write to it covers."""
+        query, low, high, first, last = self.queries, region.low, region.high, region.first, region.last
+        one_run, forgotten = region.one_run, False
+        for access in entries:
+            if access.live and access.seen != query:
+                access.seen = query
+                other = access.region
+                if not (other.low < high and low < other.high):
+                    continue
+                if one_run and other.one_run:
+                    overlaps = other.first <= last and first <= other.last
+                else:
+                    overlaps = self.share_a_byte(other, region)
+                if overlaps:
+                    conflicting.add(access.node)
+                    if writes:
+                        access.overwrite(region)
+            forgotten |= not access.live
+        if forgotten:
+            entries[:] = [access for access in entries if access.live]
+
+    def share_a_byte(self, other: Region, region: Region) -> bool:
+        """Return whether two regions may share a byte. The distance of regions with one nest decides it."""
+        if other.symbolic != region.symbolic:
+            return True
+        if other.first > region.last or region.first > other.last:
+            return False
+        if other.nest is not region.nest:
+            return other.overlaps(region)
+        by_distance, distance = self.met.setdefault(region.nest, {}), region.start - other.start
+        if distance not in by_distance:
+            by_distance[distance] = other.overlaps(region)
+        return by_distance[distance]
+
+    def entries_near(self, region: Region) -> list[Entries]:
+        """Return the entries of the buckets and strips that a region touches."""
+        near = self.near_region(region)
+        if near.strips is None:
+            return [entries for bucket in near.buckets for entries in bucket.values()]
+        return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
+
+    def supersede(self, region: Region) -> None:
+        """A write through registers comes after accesses that lie entirely in bytes that it may touch. From now on only
+        accesses through the same registers look at these: all others come after the write."""
+        low, high, symbolic = region.low, region.high, region.symbolic
+        superseded = self.superseded.setdefault(symbolic, ([], []))
+        for several in self.entries_near(region):
+            for entries, moved in zip(several, superseded):
+                for access in entries:
+                    other = access.region
+                    if low <= other.low and other.high <= high and other.symbolic != symbolic and not access.superseded:
+                        access.superseded = True
+                        moved.append(access)
+                entries[:] = [access for access in entries if not access.superseded]
+
+    def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
+        key = region, writes, stream
+        before = self.latest.get(key)
+        if before is not None and before.live and not before.superseded and before.region == region:
+            before.node = node                      # the node completes after the one before
+            return
+        access = self.latest[key] = TrackedAccess(region, node)
+        level = 0
+        while level < LEVELS - 1 and self.width * FACTOR ** level < region.high - region.low:
+            level += 1
+        self.levels.add(level)
+        if region.nest.pairs and self.pitch is None:
+            self.pitch = region.nest.pairs[0][0]
+        strips = self.strips(region)
+        for bucket in self.buckets_at(region, level):
+            for k in (None,) if strips is None else strips:
+                bucket.setdefault(k, ([], []))[int(writes)].append(access)
+
+    def buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
+        width = self.width * FACTOR ** level
+        for k in range(region.low // width, (region.high - 1) // width + 1):
+            key = level, k
+            yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
+
+    def strips(self, region: Region) -> range | None:
+        """Return the strips of the matrix that a region keeps to; None if they are not few."""
+        pitch = self.pitch
+        if pitch is None or region.symbolic is not None:
+            return None
+        inner = region.nest.extent
+        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
+            inner -= pitch * (region.nest.pairs[0][1] - 1)
+        column, width = region.start % pitch, max(1, pitch // COLUMNS)
+        strips = range(column // width, (column + inner - 1) // width + 1)
+        return strips if column + inner <= pitch and len(strips) <= SPREAD else None
+
+    def near_region(self, region: Region) -> Nearby:
+        """Return the strips and buckets with the accesses that may touch a region."""
+        nearby = self.near.get(region)
+        if nearby is None or nearby.levels != len(self.levels) or nearby.pitch != self.pitch:
+            strips = self.strips(region)
+            nearby = self.near[region] = Nearby(
+                len(self.levels), self.pitch,
+                [bucket for level in self.levels for bucket in self.buckets_at(region, level)],
+                None if strips is None else (None, *strips))
+        return nearby
