@@ -2,11 +2,9 @@
 """Addresses of one on-chip memory while instructions are scheduled: the free ranges, and the last owners of bytes.
 
 ``FreeRanges`` allocates a buffer when its first instruction starts, and releases it when its last is complete. Buffers
-with long live ranges come from one end and the others from the other, so that gaps stay large. ``Predecessors`` follows
+with long live ranges come from one end and the others from the other, so that gaps stay large. ``LastOwners`` follows
 an order whose addresses are known, and finds the buffers that occupied the bytes of a new buffer before it.
 """
-
-from bisect import bisect_left, bisect_right
 
 from nki_mlir.targets.runtime.compiled_class import new_array
 
@@ -134,31 +132,69 @@ class FreeRanges:
             self.insert(k, address, end)
 
 
-class Predecessors:
-    """The last owners of the bytes of a memory, as ranges in order: where each begins and ends, and its owner."""
+class LastOwners:
+    """The last owners of the bytes of a memory: ``count`` ranges in order, with their ``begins``, ``ends`` and
+    ``owners``. ``buffers``: how many are noted at most. ``earlier``: the result of ``take``."""
 
-    def __init__(self) -> None:
-        self.begins: list[int] = []
-        self.ends: list[int] = []
-        self.owners: list[int] = []
+    begins: list[int]
+    ends: list[int]
+    owners: list[int]
+    count: int
+    earlier: list[int]
 
-    def take(self, start: int, end: int, owner: int) -> list[int]:
-        """Return the last owners of these bytes, and give the bytes to ``owner``."""
+    def __init__(self, buffers: int) -> None:
+        self.begins, self.ends, self.owners = (new_array(2 * buffers + 1) for _ in range(3))
+        self.earlier = new_array(2 * buffers + 1)
+        self.count = 0
+
+    def take(self, start: int, end: int, owner: int) -> int:
+        """Give bytes to ``owner``. Note their last owners in ``earlier``, and return how many these are."""
         begins, ends, owners = self.begins, self.ends, self.owners
-        low = bisect_right(ends, start)         # the first range that ends after ``start``
-        high = bisect_left(begins, end, low)
+        low = self.first_after(ends, 0, start + 1)              # the first range that ends after ``start``
+        high = self.first_after(begins, low, end)
+        noted = 0
+        for k in range(low, high):
+            other, at = owners[k], 0
+            while at < noted and self.earlier[at] != other:
+                at += 1
+            if at == noted:
+                self.earlier[noted] = other
+                noted += 1
         if high == low + 1 and begins[low] == start and ends[low] == end:
-            previous = owners[low]
             owners[low] = owner
-            return [previous]
-        earlier = list(dict.fromkeys(owners[low:high]))
-        ranges = [(start, end, owner)]
-        if low < high:
-            if begins[low] < start:
-                ranges.insert(0, (begins[low], start, owners[low]))
-            if ends[high - 1] > end:
-                ranges.append((end, ends[high - 1], owners[high - 1]))
-        begins[low:high] = [begin for begin, _, _ in ranges]
-        ends[low:high] = [after for _, after, _ in ranges]
-        owners[low:high] = [number for _, _, number in ranges]
-        return earlier
+            return noted
+        cuts_first, cuts_last = low < high and begins[low] < start, low < high and ends[max(high - 1, 0)] > end
+        if cuts_last:
+            last_end, last_owner = ends[high - 1], owners[high - 1]
+        at = low
+        if cuts_first:
+            at += 1
+        self.move(high, at + 1 + cuts_last - high)
+        if cuts_first:
+            ends[low] = start
+        begins[at], ends[at], owners[at] = start, end, owner
+        if cuts_last:
+            begins[at + 1], ends[at + 1], owners[at + 1] = end, last_end, last_owner
+        return noted
+
+    def first_after(self, values: list[int], low: int, value: int) -> int:
+        """Return the first index from ``low`` on whose value is at least ``value``."""
+        high = self.count
+        while low < high:
+            middle = (low + high) // 2
+            if values[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def move(self, first: int, by: int) -> None:
+        """Move the ranges from the number ``first`` on ``by`` numbers on."""
+        begins, ends, owners = self.begins, self.ends, self.owners
+        if by > 0:
+            for k in range(self.count - 1, first - 1, -1):
+                begins[k + by], ends[k + by], owners[k + by] = begins[k], ends[k], owners[k]
+        elif by < 0:
+            for k in range(first, self.count):
+                begins[k + by], ends[k + by], owners[k + by] = begins[k], ends[k], owners[k]
+        self.count += by

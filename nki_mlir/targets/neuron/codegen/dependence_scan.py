@@ -194,6 +194,14 @@ def joined(lists: Sequence[Sequence[int]]) -> tuple[Any, Any]:
     return starts, np.fromiter(chain.from_iterable(lists), np.int64, int(starts[-1]))
 
 
+def selected(starts: Any, values: Any, counts: Any) -> tuple[Any, Any]:
+    """Return lists, as where each begins in an array and the array, with only those elements that ``counts`` selects.
+    """
+    before = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(counts, out=before[1:])
+    return before[starts], values[counts]
+
+
 SCAN = CompiledClass(DependenceScan, ("advance",), PAYS_OFF)
 IMPLIED = CompiledClass(ImpliedDependences, ("drop",), PAYS_OFF)
 
@@ -210,17 +218,35 @@ class StepEdges:
         starts, steps = self.starts.tolist(), self.steps.tolist()
         return [steps[begin:end] for begin, end in pairwise(starts)]
 
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def part(self, begin: int, end: int) -> "StepEdges":
+        """Return the lists of some steps, without steps before the first of these, from which steps count then."""
+        starts = self.starts[begin:end + 1]
+        steps = self.steps[starts[0]:starts[-1]] - begin
+        return StepEdges(*selected(starts - starts[0], steps, steps >= 0))
+
     def with_more(self, more: dict[int, set[int]]) -> "StepEdges":
         """Return the same with more steps that some steps come after."""
         count = len(self.starts) - 1
         pairs = np.fromiter([k * count + other for k, earlier in more.items() for other in earlier], np.int64)
         if not len(pairs):
             return self
-        before = np.repeat(np.arange(count), np.diff(self.starts)) * count + self.steps
-        pairs = np.unique(np.concatenate([before, pairs]))
+        steps, before = self.by_user()
+        return self.of_pairs(np.concatenate([steps * count + before, pairs]), count)
+
+    @classmethod
+    def of_pairs(cls, pairs: Any, count: int) -> "StepEdges":
+        """Return the lists of ``count`` steps. A pair is a step times the count, plus a step that it comes after."""
+        pairs = np.unique(pairs)
         starts = np.zeros(count + 1, np.int64)
-        np.cumsum(np.bincount(pairs // count, minlength=count), out=starts[1:])
-        return StepEdges(starts, pairs % count)
+        np.cumsum(np.bincount(pairs // max(count, 1), minlength=count), out=starts[1:])
+        return cls(starts, pairs % max(count, 1))
+
+    def by_user(self) -> tuple[Any, Any]:
+        """Return in two arrays each step, as often as there are steps in its list, and these steps."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts)), self.steps
 
     @cached_property
     def direct(self) -> "StepEdges":
@@ -266,8 +292,8 @@ def scanned(reads: tuple[Any, Any], writes: tuple[Any, Any], related: PartnerCol
         if state.starts[state.at] > most:
             return None
         if state.at < state.count:              # the result needs more room
-            more: Any = [0] * state.capacity
-            state.steps = np.concatenate([state.steps, more]) if is_code else state.steps + more    # type: ignore[assignment]
+            more: Any = new_array(state.capacity)
+            state.steps = np.concatenate([state.steps, more]) if is_code else state.steps + more.tolist()   # type: ignore[assignment]
             state.capacity *= 2
     starts = np.array(state.starts, np.int64)
     return StepEdges(starts, np.array(state.steps[:int(starts[-1])], np.int64))

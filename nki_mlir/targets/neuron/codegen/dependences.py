@@ -18,7 +18,7 @@ import numpy as np
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.instruction_order import is_ordered, label_of, labels_before
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.codegen.dependence_scan import PartnerColumns, StepEdges, joined, scanned
+from nki_mlir.targets.neuron.codegen.dependence_scan import PartnerColumns, StepEdges, joined, scanned, selected
 from nki_mlir.targets.neuron.codegen.nearby_accesses import NearbyAccesses
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.waist.overlap import Region, nest_of, region_of
@@ -177,14 +177,6 @@ class RegionRelations:
             if pairs > most:
                 return None
         return conflicting
-
-
-def selected(starts: Any, values: Any, counts: Any) -> tuple[Any, Any]:
-    """Return lists, as where each begins in an array and the array, with only those elements that ``counts`` selects.
-    """
-    before = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(counts, out=before[1:])
-    return before[starts], values[counts]
 
 
 class RunDependences:

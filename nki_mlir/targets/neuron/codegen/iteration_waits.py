@@ -71,7 +71,7 @@ class IterationWaits:
         groups = len(stores)
         self.before, self.carried = before, carried
         self.length = 2 * len(steps)                # times of an iteration
-        self.used: list[list[int]] = [[] for _ in range(groups)]
+        self.used = [0] * groups                    # the number of queues in use
         self.waiting: dict[int, int] = {}           # by lane of a queue, the engine that waits for it
         self.lanes = self.choose_queues()
         number = engines + QUEUES * groups
@@ -101,12 +101,12 @@ class IterationWaits:
             if group is not None:
                 kinds[group, engine if self.stores[group] else waiting_engine.get(k, engine)].append(k)
         lanes = [engine for engine, _ in self.issuers]
-        for group, used in enumerate(self.used):
+        for group in range(len(self.used)):
             counts = {engine: len(transfers) for (g, engine), transfers in kinds.items() if g == group}
             for engine, queues in shares(counts, QUEUES).items():
-                begin = self.engines + QUEUES * group + len(used)
+                begin = self.engines + QUEUES * group + self.used[group]
                 lines = range(begin, begin + queues)
-                used += lines
+                self.used[group] += queues
                 self.waiting |= dict.fromkeys(lines, engine)
                 for n, k in enumerate(kinds[group, engine]):
                     lanes[k] = lines[n % queues]

@@ -23,9 +23,10 @@ from nki_mlir.machine import Engine
 from nki_mlir.machine.engine import NAME_OF
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen import records
-from nki_mlir.targets.neuron.codegen.address_map import Predecessors
+from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule_within
+from nki_mlir.targets.neuron.codegen.memory_order import ordered_dependences
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
@@ -70,7 +71,7 @@ class OrderedRun(NamedTuple):
     """Steps in an order. For each step the positions of the steps that it comes after."""
 
     steps: list[records.InstructionStep]
-    before: list[list[int]]
+    before: StepEdges
 
 
 class Schedules:
@@ -272,53 +273,6 @@ class Schedules:
                 graph = parts[0][2]
                 runs.append(OrderedRun([run[k] for k in order], ordered_dependences(graph, order)))
         return runs
-
-
-def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> list[list[int]]:
-    """Return, by position in an order, the positions of the steps that each comes after: the steps that it depends on,
-    and the previous users of the memory of its new buffers."""
-    position = [0] * len(order)
-    for at, k in enumerate(order):
-        position[k] = at
-    buffers = [*graph.buffer_by_number, *graph.outside_users]
-    used = graph.buffers
-    if graph.outside_users:
-        used = [[*numbers] for numbers in used]
-        for number, steps in enumerate(graph.outside_users.values(), len(graph.buffer_by_number)):
-            for k in steps:
-                used[k].append(number)
-    users: list[list[int]] = [[] for _ in buffers]
-    by_first_use: list[int] = []
-    for k in order:
-        for number in used[k]:
-            if not users[number]:
-                by_first_use.append(number)
-            users[number].append(k)
-    again: dict[int, list[int]] = {}            # for each step, the steps that had the memory before
-    before, memories = graph.before, {space: Predecessors() for space in SPACES}
-    for number in by_first_use:
-        buffer, steps = buffers[number], users[number]
-        address = buffer.address[1]             # type: ignore[index]
-        owners = memories[buffer.space].take(address, address + buffer.bytes_per_partition, number)
-        if owners:
-            tails = [k for owner in owners for k in last_users(graph, users[owner])]
-            members = set(steps)
-            for k in steps:
-                if members.isdisjoint(before[k]):
-                    again.setdefault(k, []).extend(tails)
-    earlier: list[list[int]] = []
-    for k in order:
-        steps = [*before[k], *again[k]] if k in again else before[k]
-        earlier.append([position[steps[0]]] if len(steps) == 1 else sorted({position[other] for other in steps}))
-    return earlier
-
-
-def last_users(graph: SchedulingGraph, steps: Sequence[int]) -> Sequence[int]:
-    """Return the steps after which all steps that use a buffer are complete."""
-    if len(steps) == 1:
-        return steps
-    members, users = set(steps), graph.users
-    return [k for k in steps if members.isdisjoint(users[k])]
 
 
 def parts_of(run: Sequence[records.InstructionStep]) -> Iterator[tuple[int, int]]:

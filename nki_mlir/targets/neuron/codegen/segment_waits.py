@@ -12,107 +12,264 @@ transfer it waits for.
 """
 
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.machine import Engine
+from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges, joined
 from nki_mlir.targets.neuron.codegen.dependences import dependences_between, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
+from nki_mlir.targets.runtime.compiled_class import (
+    CompiledClass,
+    InstanceRecord,
+    int_array,
+    new_array,
+    unset_array,
+    with_lists,
+)
 
 QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
-Clock = list[int]               # by lane, how many of its instructions are known to be complete; 0 after its end
+PAYS_OFF = 60_000               # steps whose waits Python determines in the time that the code takes to compile
 
 
-class SegmentWaits:
-    """The waits of one segment, in columns by step: the ``engines`` that issue, the ``lanes`` that complete as number
-    ``counts`` (from 1), and for which (lane, count) each waits. ``issuers``: for each step the engine that issues it,
-    and the group of queues that it is put into (None: it is not a transfer); ``before``: what each step comes after,
-    where that is known. Lane ``first_queue + QUEUES * group + n`` is queue n of a group, after the lanes of engines.
+class WaitScan:
+    """Walks over the steps of a segment in order. An engine, or a queue that was used, is a lane; ``number`` lanes are
+    in use of at most ``most``. By step: its engine (``issuers``), its group of queues (``groups``; -1: no transfer),
+    what it comes after (``before``); its lane, and the ``counts`` of its lane's steps up to it. By lane: ``totals``,
+    its steps so far, and the ``latest`` one; ``names``, its number outside.
 
-    A clock is shared until it changes. An engine's own instructions are complete before its next starts, so that its
-    clock leaves them out; when a step is complete, it reports the clock of its engine, with both counts.
+    A clock tells for each lane how many of its steps are known to be complete. ``clocks``: by engine, its row of
+    ``rows``, which has ``row_count`` rows, and room for ``capacity``. A row is shared until it changes. An engine's own
+    steps are complete before its next starts, so that its clock leaves them out; when a step is complete, it reports
+    the clock of its engine (``reports``), and how many steps of the engine had started (``issued``).
+
+    ``needed``: the ``needed_count`` lanes for which a step must wait, in which ``needed_steps``. ``recent``: by group,
+    the ``used`` lanes of its queues, the latest used last. ``waits``: for which step each step waits, from
+    ``waits_start`` on. ``signals``: by step, whether others wait for it.
     """
 
-    def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
-                 groups: int, before: Sequence[Sequence[int]] | None = None) -> None:
-        self.steps, self.first_queue = steps, engines
-        number = engines + QUEUES * groups
-        self.clocks: list[Clock] = [[] for _ in range(engines)]             # shared with what its steps report
-        self.totals = [0] * number
-        self.reported: list[list[tuple[Clock, int, int]]] = [[] for _ in range(number)]     # clock, engine, its count
-        self.used: list[list[int]] = [[] for _ in range(groups)]            # lanes of queues, the latest used last
-        self.engines = [engine for engine, _ in issuers]
-        self.lanes: list[int] = []
-        self.counts: list[int] = []
-        self.waits: list[list[tuple[int, int]]] = []
-        for (engine, group), earlier in zip(issuers, before or dependences_of(steps, issuers)):
-            self.add(engine, group, earlier)
+    count: int
+    at: int
+    engines: int
+    most: int
+    number: int
+    issuers: list[int]
+    groups: list[int]
+    before_start: list[int]
+    before: list[int]
+    lanes: list[int]
+    counts: list[int]
+    totals: list[int]
+    latest: list[int]
+    names: list[int]
+    clocks: list[int]
+    rows: list[int]
+    row_count: int
+    capacity: int
+    reports: list[int]
+    issued: list[int]
+    needed: list[int]
+    needed_count: int
+    needed_steps: list[int]
+    recent: list[int]
+    used: list[int]
+    waits_start: list[int]
+    waits: list[int]
+    signals: list[int]
 
-    def add(self, engine: int, group: int | None, before: Sequence[int]) -> None:
-        clock, lanes, counts, totals = self.clocks[engine], self.lanes, self.counts, self.totals
-        end = len(clock)
-        needed: dict[int, int] = {}
-        for k in before:
-            lane = lanes[k]
-            if lane != engine and (lane >= end or counts[k] > clock[lane]) and counts[k] > needed.get(lane, 0):
-                needed[lane] = counts[k]
-        clock_after = self.merged(clock, needed) if needed else clock
+    def __init__(self, issuers: Sequence[tuple[int, int | None]], engines: int, groups: int, before: StepEdges) -> None:
+        self.count, self.at, self.engines, self.number = len(issuers), 0, engines, engines
+        self.most = engines + QUEUES * groups
+        self.issuers = int_array([engine for engine, _ in issuers])
+        self.groups = int_array([-1 if group is None else group for _, group in issuers])
+        self.before_start, self.before = before.starts, before.steps
+        self.lanes, self.counts = unset_array(self.count), unset_array(self.count)
+        self.totals, self.latest, self.names = new_array(self.most), new_array(self.most), new_array(self.most)
+        self.names[:engines] = range(engines)
+        self.clocks, self.row_count, self.capacity = new_array(engines), 1, self.count // 4 + 16
+        self.rows = new_array(self.capacity * self.most)
+        self.reports, self.issued = unset_array(self.count), unset_array(self.count)
+        self.needed, self.needed_count, self.needed_steps = new_array(self.most), 0, new_array(self.most, -1)
+        self.recent, self.used = new_array(QUEUES * groups), new_array(groups)
+        self.waits_start = new_array(self.count + 1)
+        self.waits = unset_array(len(self.before) + self.count)
+        self.signals = new_array(self.count)
+
+    def advance(self) -> None:
+        """Walk on while there is room for clocks."""
+        while self.at < self.count and self.row_count < self.capacity:
+            self.add(self.at)
+            self.at += 1
+
+    def add(self, k: int) -> None:
+        engine = self.issuers[k]
+        clock = self.clocks[engine]
+        row = clock * self.most
+        for at in range(self.before_start[k], self.before_start[k + 1]):
+            other = self.before[at]
+            lane = self.lanes[other]
+            if lane != engine and self.counts[other] > self.rows[row + lane]:
+                self.need(lane, other)
+        after = clock
+        for n in range(self.needed_count):
+            after = self.merged(after, clock, self.needed[n])
         lane = engine
-        if group is not None:
-            lane = self.queue(group, clock_after)
-            if totals[lane] > (clock[lane] if lane < end else 0):
-                needed[lane] = totals[lane]
-                clock_after = self.merged(clock_after, {lane: totals[lane]})
-        self.clocks[engine] = clock_after
-        waits = list(needed.items())
-        if len(waits) > 1:
-            waits = sorted([(p, count) for p, count in waits if not self.implied(p, count, needed)])
-        self.waits.append(waits)
-        totals[lane] = count = totals[lane] + 1
-        self.reported[lane].append((clock_after, engine, totals[engine]))
-        lanes.append(lane)
-        counts.append(count)
+        if self.groups[k] >= 0:
+            lane = self.queue(self.groups[k], after)
+            if self.totals[lane] > self.rows[row + lane]:
+                self.need(lane, self.latest[lane])
+                after = self.merged(after, clock, lane)
+        self.clocks[engine] = after
+        self.note_waits(k)
+        self.totals[lane] += 1
+        self.lanes[k], self.counts[k] = lane, self.totals[lane]
+        self.reports[k], self.issued[k], self.latest[lane] = after, self.totals[engine], k
+        if lane >= self.engines:
+            self.signals[k] = 1
 
-    def merged(self, clock: Clock, needed: dict[int, int]) -> Clock:
-        """Return a clock after some waits."""
-        for lane, count in needed.items():
-            if lane < len(clock) and clock[lane] >= count:      # an earlier wait implies the clock of that time
-                continue
-            other, engine, number = self.reported[lane][count - 1]
-            if len(other) > len(clock):
-                clock, other = other, clock
-            clock = [a if a > b else b for a, b in zip(clock, other)] + clock[len(other):]
-            for p, complete in ((engine, number), (lane, count)):
-                if p >= len(clock):
-                    clock += [0] * (p + 1 - len(clock))
-                if complete > clock[p]:
-                    clock[p] = complete
+    def need(self, lane: int, step: int) -> None:
+        """Note that a step must wait for a step of a lane."""
+        if self.needed_steps[lane] < 0:
+            self.needed[self.needed_count] = lane
+            self.needed_count += 1
+        if self.needed_steps[lane] < 0 or self.counts[step] > self.counts[self.needed_steps[lane]]:
+            self.needed_steps[lane] = step
+
+    def merged(self, clock: int, shared: int, lane: int) -> int:
+        """Return a clock after the wait for a lane; the row ``shared`` stays as it is."""
+        step, rows, row = self.needed_steps[lane], self.rows, clock * self.most
+        if rows[row + lane] >= self.counts[step]:       # an earlier wait implies the clock of that time
+            return clock
+        after, other = row, self.reports[step] * self.most
+        if clock == shared:
+            clock = self.row_count
+            self.row_count += 1
+            after = clock * self.most
+        for p in range(self.number):
+            first, second = rows[row + p], rows[other + p]
+            rows[after + p] = first if first > second else second
+        issuer = self.issuers[step]
+        rows[after + issuer] = max(rows[after + issuer], self.issued[step])
+        rows[after + lane] = max(rows[after + lane], self.counts[step])
         return clock
 
-    def implied(self, lane: int, count: int, needed: dict[int, int]) -> bool:
+    def note_waits(self, k: int) -> None:
+        """Note the waits of a step that others do not imply, in the order of the lanes' names."""
+        begin = end = self.waits_start[k]
+        for n in range(self.needed_count):
+            lane = self.needed[n]
+            if self.needed_count == 1 or not self.implied(lane):
+                step, at = self.needed_steps[lane], end
+                while at > begin and self.names[self.lanes[self.waits[at - 1]]] > self.names[lane]:
+                    self.waits[at] = self.waits[at - 1]
+                    at -= 1
+                self.waits[at] = step
+                self.signals[step] = 1
+                end += 1
+        for n in range(self.needed_count):
+            self.needed_steps[self.needed[n]] = -1
+        self.needed_count = 0
+        self.waits_start[k + 1] = end
+
+    def implied(self, lane: int) -> bool:
         """Return whether the wait for another lane implies the wait for a lane."""
-        for other_lane, other_count in needed.items():
-            if other_lane != lane:
-                clock, engine, number = self.reported[other_lane][other_count - 1]
-                if (lane < len(clock) and clock[lane] >= count) or (lane == engine and number >= count):
+        count = self.counts[self.needed_steps[lane]]
+        for n in range(self.needed_count):
+            if self.needed[n] != lane:
+                step = self.needed_steps[self.needed[n]]
+                if self.rows[self.reports[step] * self.most + lane] >= count or (
+                        self.issuers[step] == lane and self.issued[step] >= count):
                     return True
         return False
 
-    def queue(self, group: int, clock: Clock) -> int:
+    def queue(self, group: int, clock: int) -> int:
         """Return the lane of the queue that a transfer is put into, by what its engine will know after the waits it
         needs."""
-        lanes, totals = self.used[group], self.totals
-        idle_lanes = [lane for lane in lanes if lane < len(clock) and clock[lane] == totals[lane]]
-        first_lane = self.first_queue + QUEUES * group
-        lane = min(idle_lanes) if idle_lanes else first_lane + len(lanes) if len(lanes) < QUEUES else lanes[0]
-        if lane in lanes:
-            lanes.remove(lane)
-        lanes.append(lane)
+        begin, used, lane = QUEUES * group, self.used[group], -1
+        for at in range(begin, begin + used):
+            other = self.recent[at]
+            if self.rows[clock * self.most + other] == self.totals[other] and (
+                    lane < 0 or self.names[other] < self.names[lane]):
+                lane = other
+        if lane < 0 and used < QUEUES:
+            lane = self.number
+            self.names[lane] = self.engines + begin + used
+            self.number += 1
+            self.recent[begin + used] = lane
+            self.used[group] += 1
+            return lane
+        if lane < 0:
+            lane = self.recent[begin]
+        at = begin
+        while self.recent[at] != lane:
+            at += 1
+        for later in range(at, begin + used - 1):
+            self.recent[later] = self.recent[later + 1]
+        self.recent[begin + used - 1] = lane
         return lane
+
+
+CODE = CompiledClass(WaitScan, ("advance",), PAYS_OFF)
+
+
+class SegmentWaits:
+    """The waits of one segment, in columns by step: the ``engines`` that issue, the ``lanes`` that complete, whether
+    they signal that (``signals``), and for which ``waits`` each waits, as a lane and its number of signals up to then.
+    By lane, ``signalled`` is its number of signals. ``issuers``: for each step the engine that issues it, and the group
+    of queues that it is put into (None: it is not a transfer); ``before``: what each step comes after, where that is
+    known. Lane ``engines + QUEUES * group + n`` is queue n of a group, after the lanes of engines; ``used``: the number
+    of queues in use, by group.
+    """
+
+    def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
+                 groups: int, before: StepEdges | None = None) -> None:
+        self.steps = steps
+        edges = StepEdges(*joined(dependences_of(steps, issuers))) if before is None else before
+        state = walked(WaitScan(issuers, engines, groups, edges))
+        names, lanes, signals = (int_array(column) for column in (state.names, state.lanes, state.signals))
+        self.engines: list[int] = int_array(state.issuers).tolist()
+        self.lanes: list[int] = names[lanes].tolist()
+        self.signals: list[int] = signals.tolist()
+        self.used: list[int] = int_array(state.used).tolist()
+        self.signalled = {name: int(signals[lanes == lane].sum())
+                          for lane, name in enumerate(names[:state.number].tolist())}
+        values = unset_array(len(lanes))                # by step, the signals of its lane up to it
+        for lane in range(state.number):
+            of_lane = np.flatnonzero(lanes == lane)
+            values[of_lane] = np.cumsum(signals[of_lane])
+        starts = int_array(state.waits_start).tolist()
+        waited = int_array(state.waits[:starts[-1]])
+        pairs = list(zip(names[lanes[waited]].tolist(), values[waited].tolist()))
+        self.waits: list[list[tuple[int, int]]] = [pairs[begin:end] for begin, end in pairwise(starts)]
+        self.totals = {name: int(total) for name, total in zip(names.tolist(), state.totals[:state.number])}
+        self.clocks = [dict(zip(names.tolist(), state.rows[row * state.most:row * state.most + state.number]))
+                       for row in state.clocks]
 
     def unknown(self, engine: int, lane: int) -> bool:
         """Return whether a lane has completed events that the engine has not waited for."""
-        clock = self.clocks[engine]
-        return self.totals[lane] > (clock[lane] if lane < len(clock) else 0)
+        return bool(self.totals.get(lane, 0) > self.clocks[engine].get(lane, 0))
+
+
+def walked(state: WaitScan) -> WaitScan:
+    """Let a walk come to its end, and return it."""
+    is_code = CODE.is_ready(state.count)
+    if not is_code:
+        with_lists(state)
+    while state.at < state.count:
+        if is_code:
+            record = InstanceRecord(state)
+            CODE.functions["advance"](record.address)
+            record.read()
+        else:
+            state.advance()
+        if state.at < state.count:              # the clocks need more room
+            more: Any = new_array(len(state.rows))
+            state.rows = np.concatenate([state.rows, more]) if is_code else state.rows + more.tolist()      # type: ignore[assignment]
+            state.capacity *= 2
+    return state
 
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:

@@ -12,7 +12,6 @@ segment overlap (``iteration_waits.py``); else the engines meet after each. docs
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -27,6 +26,7 @@ from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.progress import phase
 from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.carried_dependences import carried_dependences
+from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
 from nki_mlir.targets.neuron.codegen.hbm_variables import plain, variables_of
 from nki_mlir.targets.neuron.codegen.iteration_waits import (
     IterationEvent,
@@ -149,7 +149,7 @@ class _Emitter:
         plans: list[SegmentWaits | IterationWaits] = [*segments, *self.iterations.values()]
         numbers: dict[Engine, int] = {}
         for number, (engine, _) in enumerate(self.groups):
-            for n in range(max(len(plan.used[number]) for plan in plans)):
+            for n in range(max(plan.used[number] for plan in plans)):
                 self.queue_of[len(self.engines) + QUEUES * number + n] = len(self.program.queues)
                 name = f"q{isa.ENGINE_NAMES[engine]}IO{numbers.get(engine, 0)}"
                 numbers[engine] = numbers.get(engine, 0) + 1
@@ -191,7 +191,7 @@ class _Emitter:
         """Yield the waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
         counts: dict[int, int] = {}                             # by engine, and by group of queues
-        before: Sequence[Sequence[int]] | None = None  # for each step of the run, the steps that it comes after
+        before: StepEdges | None = None                 # for each step of the run, the steps that it comes after
         start = 0                                               # step of it that the segment begins with
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
@@ -213,11 +213,10 @@ class _Emitter:
         if run:
             yield self.planned(run, before, start)
 
-    def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, start: int
-                ) -> SegmentWaits:
+    def planned(self, steps: Sequence[InstructionStep], before: StepEdges | None, start: int) -> SegmentWaits:
         """Return the waits of straight-line code. Everything before the segment is complete when it begins."""
         if before is not None and (start or len(steps) < len(before)):
-            before = [[k - start for k in earlier if k >= start] for earlier in before[start:start + len(steps)]]
+            before = before.part(start, start + len(steps))
         return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
 
     def issuers(self, steps: Sequence[InstructionStep]) -> list[tuple[int, int | None]]:
@@ -233,7 +232,8 @@ class _Emitter:
         carried, stores = carried_dependences(steps, issuers, loop), [bool(out) for _, out in self.groups]
         if carried is None:
             return None
-        before = self.ordered.get(steps[0]) or dependences_of(steps, issuers)
+        ordered = self.ordered.get(steps[0])
+        before = dependences_of(steps, issuers) if ordered is None else ordered.lists
         waits = IterationWaits(steps, issuers, len(self.engines), stores, before, carried)
         if waits.plan is None or SignalledIteration(waits).may_overflow(len(loop.span)):
             return None
@@ -367,23 +367,18 @@ class _Emitter:
     def segment(self, waits: SegmentWaits) -> None:
         """Emit straight-line code, and at its end each engine's wait for the queues it fills."""
         engines = len(self.engines)
-        signals = [bytearray([lane >= engines]) * (total + 1) for lane, total in enumerate(waits.totals)]
-        for step_waits in waits.waits:                  # transfers signal, and instructions for which others wait
-            for lane, count in step_waits:
-                signals[lane][count] = 1
-        amounts = [1 if lane < engines else isa.COMPLETIONS for lane in range(len(signals))]
-        values = [[amount * value for value in accumulate(of_lane[1:], initial=0)]      # by lane and count, then
-                  for amount, of_lane in zip(amounts, signals)]
-        semaphores = [self.semaphore(lane) if total else 0 for lane, total in enumerate(waits.totals)]
-        updates = list(map(isa.Update, semaphores, amounts))
-        for step, engine, lane, count, step_waits in zip(waits.steps, waits.engines, waits.lanes, waits.counts,
-                                                         waits.waits):
-            self.step(step, engine, lane, [isa.Wait(semaphores[p], values[p][number]) for p, number in step_waits],
-                      updates[lane] if signals[lane][count] else None)
+        amounts = {lane: 1 if lane < engines else isa.COMPLETIONS for lane in waits.signalled}
+        semaphores = {lane: self.semaphore(lane) if total else 0 for lane, total in waits.totals.items()}
+        updates = {lane: isa.Update(semaphores[lane], amount) for lane, amount in amounts.items()}
+        for step, engine, lane, signals, step_waits in zip(waits.steps, waits.engines, waits.lanes, waits.signals,
+                                                           waits.waits):
+            self.step(step, engine, lane, [isa.Wait(semaphores[p], amounts[p] * number) for p, number in step_waits],
+                      updates[lane] if signals else None)
         for lane, number in self.queue_of.items():
             queue = self.program.queues[number]
             if waits.unknown(self.engines.index(queue.engine), lane):
-                self.control(queue.engine, isa.EventSemaphore(), isa.Wait(queue.semaphore, values[lane][-1]))
+                self.control(queue.engine, isa.EventSemaphore(),
+                             isa.Wait(queue.semaphore, isa.COMPLETIONS * waits.signalled[lane]))
 
     def step(self, step: InstructionStep, number: int, lane: int, waits: list[isa.Wait], update: isa.Update | None
              ) -> None:

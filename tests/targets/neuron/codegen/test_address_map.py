@@ -9,7 +9,9 @@ import random
 import pytest
 
 from nki_mlir.machine import machine_named
-from nki_mlir.targets.neuron.codegen.address_map import FreeRanges, Predecessors
+from nki_mlir.targets.neuron.codegen import memory_order
+from nki_mlir.targets.neuron.codegen.address_map import FreeRanges, LastOwners
+from nki_mlir.targets.neuron.codegen.candidate_programs import take_addresses
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
@@ -104,13 +106,14 @@ def test_ranges__never_overlap_what_is_taken(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_predecessors__are_who_had_each_byte_last(seed):
+def test_last_owners__are_who_had_each_byte_last(seed):
     r = random.Random(seed)
-    predecessors, last = Predecessors(), [None] * 200
+    owners, last = LastOwners(100), [None] * 200
     for owner in range(100):
         first = r.randrange(190)
         end = r.randint(first + 1, 200)
-        assert set(predecessors.take(first, end, owner)) == {x for x in last[first:end] if x is not None}
+        earlier = owners.earlier[:owners.take(first, end, owner)].tolist()
+        assert len(earlier) == len(set(earlier)) and set(earlier) == {x for x in last[first:end] if x is not None}
         last[first:end] = [owner] * (end - first)
 
 
@@ -137,6 +140,23 @@ def crowded(seed):
 
 def test_scheduler__finds_addresses_where_memory_is_full():
     assert all(Schedules(crowded(seed)).arrangement(Order()).addresses is not None for seed in (0, 1, 3))
+
+
+@pytest.mark.parametrize("seed", (0, 1, 3))
+def test_machine_code_orders_the_users_of_memory_as_python(seed, monkeypatch):
+    schedules = Schedules(crowded(seed))
+    several = [schedules.arrangement(Order(ahead=ahead)) for ahead in (0, 100)]
+    results = []
+    for is_code in (False, True):
+        if is_code and not memory_order.CODE.functions:
+            memory_order.CODE.load(compiles=True)
+        monkeypatch.setattr(memory_order.CODE, "is_ready", lambda work, is_code=is_code: is_code)
+        for arrangement in several:
+            take_addresses(schedules, arrangement)
+            results.append([run.before.lists for run in schedules.dependences(arrangement)])
+    assert results[:2] == results[2:] and any(results[0])
+    graph = schedules.parts[0][0][2]
+    assert sum(map(len, results[0][0])) > sum(map(len, graph.before))           # some wait for memory
 
 
 @pytest.mark.parametrize("seed", range(4))
