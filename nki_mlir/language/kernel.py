@@ -118,7 +118,7 @@ class Kernel(Derived):
                                  if hasattr(self.func, name)}
         remember(underlying(self.func))
         vars(self).update(names, __name__=name_of(self.func), __wrapped__=self.func, fixed=self._fixed(),
-                          identity=identity_of(self.func))
+                          identity=identity_of(self.func), launches={}, among={})
 
     def _fixed(self) -> tuple[object, ...]:
         """Return the part of a call's key that is fixed by the kernel object, which is immutable."""
@@ -127,7 +127,7 @@ class Kernel(Derived):
     def with_changes(self: K, **changes: object) -> K:
         """Return a copy with changed fields, and with the attributes that the user has set on the kernel."""
         copy = object.__new__(type(self))
-        state = vars(self) | changes
+        state = vars(self) | changes | {"launches": {}, "among": {}}
         object.__setattr__(copy, "__dict__", state)
         state["fixed"] = copy._fixed()
         if "func" in changes:
@@ -147,6 +147,19 @@ class Kernel(Derived):
         return self.with_changes(func=MethodType(self.func, instance))
 
     def __getitem__(self: K, grid: object) -> K:
+        """Return the kernel with a launch grid. The kernel memoizes it for integers, since each call by a grid asks for
+        it again, until one of them gets another attribute."""
+        if not (type(grid) is int or (type(grid) is tuple and {*map(type, grid)} == {int})) or is_traced():
+            return self.launched(grid)
+        kernel: K | None = self.launches.get(self.launch_key(grid))
+        return self.memoized(self.launch_key(grid), self.launched(grid)) if kernel is None else kernel
+
+    def launch_key(self, grid: object) -> object:
+        """Return the key by which the kernel memoizes itself with a grid."""
+        return grid
+
+    def launched(self: K, grid: object) -> K:
+        """Return a copy with a launch grid."""
         extents, cores = extents_and_cores(grid)
         return self.with_changes(grid=extents, cores=cores, has_grid=True)
 

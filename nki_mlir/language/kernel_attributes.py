@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, fields
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+MOST_LAUNCHES = 64                  # grids with which a kernel memoizes itself
 
 
 def takes_attributes(kernel_class: type[T]) -> type[T]:
@@ -16,6 +17,8 @@ def takes_attributes(kernel_class: type[T]) -> type[T]:
         if name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
         object.__setattr__(kernel, name, value)
+        for launches in (vars(kernel)["launches"], vars(kernel)["among"]):      # copies have the attributes, too
+            launches.clear()
     kernel_class.__setattr__ = set_attribute                                        # type: ignore[method-assign]
     return kernel_class
 
@@ -27,6 +30,15 @@ class Derived:
     __wrapped__: Callable[..., object]
     fixed: tuple[object, ...]
     identity: str
+    launches: dict[object, Any]         # the kernel with launch grids
+    among: dict[object, Any]            # the ``launches`` that have the kernel
+
+    def memoized(self, key: object, kernel: T) -> T:
+        """Memoize the kernel with a launch grid, and return it."""
+        if len(self.launches) >= MOST_LAUNCHES:
+            self.launches.clear()
+        vars(kernel)["among"], self.launches[key] = self.launches, kernel
+        return kernel
 
     def __getattr__(self, name: str) -> Any:
         text = f"'{type(self).__name__}' object has no attribute '{name}'"

@@ -2,17 +2,22 @@
 """Launch forms of kernels: decorators, methods of classes, keywords, the target, what is kept between launches."""
 
 import functools
+import pickle
 import re
 import warnings
 
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.current import nki as current_nki
+from nki_mlir.language.kernel_attributes import MOST_LAUNCHES
 from nki_mlir.language.launch_grid import BadExtent
 from nki_mlir.language.launching import IgnoredOption, UnknownMode
 from nki_mlir.language.results import CoroutineKernel
+from nki_mlir.machine import machine_named
 
 from .running import check, compare, numbers, output_of
 
@@ -79,6 +84,28 @@ def test_launches_have_the_attributes_that_the_kernel_had():
     copy.note = "of the copy"
     assert kernel[1, 2].note == "of the kernel" and copy.note == "of the copy"
     assert copy[1, 2].note == "of the copy" and copy.on("eager")[1, 2].executor == "eager"
+
+
+def test_launches_on_equal_grids_are_one_object():
+    kernel = nki.jit(doubled.func)
+    assert kernel[1, 2] is kernel[1, 2] and kernel[3] is kernel[3]
+    assert kernel[1, 2].executor is None and kernel.on("eager")[1, 2].executor == "eager"
+    first = kernel[0 + 1, 2]
+    for extent in range(1, 2 * MOST_LAUNCHES):
+        assert kernel[extent].grid == (extent,)
+    assert len(kernel.launches) <= MOST_LAUNCHES and kernel[1, 2] is not first and kernel[1, 2].grid == (1, 2)
+    assert first.on("eager") is not first and first[5] is first[5] is not kernel[5]
+    assert pickle.loads(pickle.dumps(doubled[7])).grid == (7,)
+
+
+def test_launches_on_equal_grids_check_the_machine_again(monkeypatch):
+    kernel = current_nki.jit(doubled.func)
+    most = machine_named("trn3").launch_cores
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    assert kernel[most] is kernel[most] and kernel[most].lnc == most
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+    with pytest.raises(NkiMlirError, match=f"a kernel is launched on 1 to 1 cores, got {most}"):
+        kernel[most]
 
 
 def test_launches_on_equal_grids_check_each():

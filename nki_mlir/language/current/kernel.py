@@ -96,8 +96,12 @@ class Kernel(CoreKernel):
             state.update(grid=launched.grid, cores=launched.cores, has_grid=True)
             state["fixed"] = self._fixed()
 
-    def __getitem__(self: K, cores: object) -> K:
-        """Return the kernel with a launch grid: a number of cores, or several axes as in the beta generation."""
+    def launch_key(self, grid: object) -> object:
+        """Return the grid and the machine, which limits the number of cores."""
+        return grid, self.platform
+
+    def launched(self: K, cores: object) -> K:
+        """Return a copy with a launch grid: a number of cores, or several axes as in the beta generation."""
         grid = extents_of(cores)
         limit = launch_cores(self.platform)
         if len(grid) == 1:
