@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which name an unknown one stands for: the same words, another library's name, or a similar name."""
+
+from difflib import get_close_matches
+
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.similar_names import ALIKE, ELSEWHERE, nearest, same_name
+
+NAMES = ("softmax", "max8", "multiply", "sum", "subtract", "matmul", "tensor_tensor_scan", "dma_copy", "Exp", "exp",
+         "float32", "min")
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("SoftMax", "softmax"), ("EXP", "Exp"), ("mul", "multiply"), ("Sub", "subtract"), ("mm", "matmul"),
+    ("scan_tensor_tensor", "tensor_tensor_scan"), ("copy_dma", "dma_copy"), ("double", "float32"),
+    ("tensor_tensor", ""), ("sofmax", ""), ("amax", ""), ("", "")])
+def test_same_name(name, expected):
+    """Upper case and the order of words do not matter; of equal names, the first is meant."""
+    assert same_name(name, NAMES) == expected
+    assert not expected or nearest(name, NAMES) == expected
+
+
+@pytest.mark.parametrize("name", ["sofmax", "sumn", "tensor_scan", "mulitply", "dma_cpoy", "flaot32", "xyzzy", "i", "mat"])
+def test_nearest_name_is_that_of_difflib(name):
+    assert nearest(name, NAMES) == next(iter(get_close_matches(name, NAMES, 1, ALIKE)), "")
+
+
+def test_cutoff_is_the_least_ratio():
+    assert nearest("abcd", ["abxx"], cutoff=0.5) == "abxx" and nearest("abcd", ["abxx"], cutoff=0.51) == ""
+    assert nearest("abcd", ["abxx", "abyy"], cutoff=0.5) == "abxx", "the first of equally similar names"
+    assert nearest("abcd", []) == ""
+
+
+def test_names_of_other_libraries_stand_for_names_of_the_language():
+    known = {*dir(nl), "axis", "dst", "data", "stationary", "moving", "int64", "tfloat32"}         # and of parameters
+    assert not {*ELSEWHERE.values()} - known
