@@ -73,6 +73,18 @@ def _overwritten(memset: Operation, most: int) -> bool:
     return _UnwrittenElements(tile, users).after(block, unwritten, {}, most) is not None
 
 
+def reads_unwritten(buffer: Value) -> bool:
+    """Return whether an operation reads, or may read, an element of an on-chip buffer that nothing wrote since its
+    allocation."""
+    users = {use.owner.operation for use in buffer.uses}
+    block = buffer.owner.operation.block            # type: ignore[union-attr]
+    if not users or not all(is_tile_op(op) and ancestor_in(block, op) is not None for op in users):
+        return True
+    tile = next(t for _, t in read_op(next(iter(users))).operands() if t.handle == buffer)
+    unwritten = np.ones((tile.base_shape[0], prod(tile.base_shape[1:])), bool)
+    return _UnwrittenElements(tile, users).after(block, unwritten, {}, MOST_ITERATIONS) is None
+
+
 @dataclass
 class _UnwrittenElements:
     """Follows which elements of a buffer ``tile`` its ``users`` have not written yet."""

@@ -49,7 +49,9 @@ class RunTimeAddress:
             name = f"{name}.view({dtype_text(self.table.dtype)})"
             base[-1] = base[-1] * self.table.base_dtype.itemsize // self.table.dtype.itemsize
         index = text.tile(op, self.index)
-        pattern = [[step, count] for step, count in zip(self.steps, self.counts)]
+        pattern = [[step if count > 1 else 1, count] for step, count in zip(self.steps, self.counts)]
+        if self.table.on_chip:
+            pattern[0][0] = self.steps[0]
         offset = offset_text(text.indices.form(self.start, op.symbols))
         rows, columns = [self.scale, self.extent], ", ".join(":" for _ in pattern[1:])
         if not self.single:
@@ -132,8 +134,9 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     if index.dtype is UINT32:
         low = min(low, 0)                       # no index is negative: those of later elements alone bound it
     if low:                                     # the least index is the first element's
-        moved = f"nl.add({text.tile(op, index)}, {low}, dtype={dtype_text(index.dtype)})"
-        index = text.temporary(index.shape, index.dtype, SBUF, moved, name="moved")
+        shown, index = text.tile(op, index), text.temporary(index.shape, index.dtype, SBUF, name="moved")
+        text.write(f"nisa.tensor_scalar(dst={text.tile(op, index)}, data={shown}, op0=nl.add, "
+                   f"operand0={float(low)})")
     position = op.position
     steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
     start = replace(position, axes=()).plus(Linear(-scale * low))

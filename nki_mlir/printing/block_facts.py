@@ -15,7 +15,7 @@ from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.random import RandOp
-from nki_mlir.dialects.nki.movement import Copying
+from nki_mlir.dialects.nki.movement import Copying, CopyOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import UINT32
@@ -110,6 +110,12 @@ def is_plain(tile: Tile) -> bool:
                      (full_step, _) in zip(tile.access.dims, full.dims))
     return same_steps and tile.shape == full.shape and (tile.access.partition, tile.access.free) == (
         full.partition, full.free)
+
+
+def keeps_elements(op: Op) -> bool:
+    """Return whether an operation copies a tile to itself, for which the lowering emits no instruction."""
+    return isinstance(op, CopyOp) and not op.mask and op.dst.handle == op.src.handle and (
+        op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
 
 
 def in_its_box(op: Op) -> Op | None:

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from nki_mlir.analysis.dead_code import reads_unwritten
 from nki_mlir.bindings import Value, enclosing, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
@@ -116,7 +117,8 @@ class BodyPrinter:
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
-        self.out.zeroed -= filled_first(self.body)
+        filled = filled_first(self.body)
+        self.out.zeroed = {h for h in self.out.zeroed if h not in filled and reads_unwritten(h)}
         self.copied = copied_tiles(self.body)
         copies = [n.instruction for n in waist.nodes_of(self.body) if isinstance(n, waist.TileInstruction)
                   and isinstance(n.instruction, Copying)]
@@ -252,7 +254,7 @@ class BodyPrinter:
             out.placement.addresses += ADDRESS in node.op.attributes
         if buffer in self.registers.values:
             allocate_register(out, buffer)
-        elif buffer in out.generators or buffer in self.copied:
+        elif buffer in out.generators or buffer in self.copied or buffer in self.registers.numbers:
             pass
         elif buffer not in out.registers | self.registers.of_loops and list(buffer.uses):
             self.allocate(node)

@@ -43,6 +43,8 @@ def imply_sums(module: Module) -> None:
             users = dict.fromkeys(use.owner.operation for use in allocation.results[0].uses)
             if users and all(map(is_tile_op, users)):
                 uses = _Uses(allocation, {user: read_op(user) for user in users})
+                if any(IMPLICIT in product.attributes for product in uses.products):
+                    continue
                 if uses.products and (uses.are_complete() or uses.agree_in_order()):
                     uses.mark()
                     uses.erase_fills()

@@ -31,6 +31,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.passes.pipelines import is_graph
 from nki_mlir.printing import beta as beta_generation
 from nki_mlir.printing import collectives
+from nki_mlir.printing.allocation_lines import delay_allocations
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
@@ -134,6 +135,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
         out.write(f"return {', '.join(tensors[array_positions.index(n)].name for n in first.results)}")
     if placement is None:
         roll_transfers(out)
+        out.lines = delay_allocations(out.lines)
     out.renumber()
     inputs = [t for t, a in zip(tensors, (a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]
     text = _file_text(name, out, inputs, options.reciprocals)

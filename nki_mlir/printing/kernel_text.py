@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from nki_mlir.analysis.dead_code import reads_unwritten
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Location, printable
 from nki_mlir.dialects.access import Tile, full_tile
@@ -247,7 +248,7 @@ class KernelText:
             if (tensor := self.waiting.pop(value, None)) is not None:
                 self.write(f"{self.define(tensor)} = {tensor.definition}")
                 if value in self.zeroed:
-                    self.write(f"nisa.memset(dst={tensor.name}, value=0)")
+                    self.write(f"nisa.memset(dst={tensor.name}, value={0 if tensor.dtype.is_integer else 0.0})")
 
     def flush(self) -> None:
         """Write all waiting allocations, before a block that may use them."""
@@ -258,11 +259,13 @@ class KernelText:
         """Return a tile of all elements of a new tensor. The first use writes its allocation; an ``expression`` defines
         the tensor at once.
 
-        Some rows of the buffer ``before`` go through the tile. If nothing has used that buffer yet, its other rows are
-        filled with zeros.
+        Some rows of the buffer ``before`` go through the tile. If nothing has used that buffer yet, and something
+        reads other rows, these are filled with zeros.
         """
         if before in self.waiting:
-            self.zeroed.add(before)
+            in_sbuf = isinstance(before, Value) and self.waiting[before].region == REGIONS["sbuf"]
+            if not in_sbuf or reads_unwritten(before):
+                self.zeroed.add(before)
             self.use(before)
         tensor = NamedTensor(name, tuple(shape), dtype, REGIONS[space], expression)
         self.allocate(tensor, tensor)

@@ -35,21 +35,21 @@ def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
                      and (at := location_of(n.op)) is not None and is_known_source(at.file)]
         at = location_of(node.op)
         used_statements = {statement for _, statement in inside}
-        statement = _begins_at(at) if at is not None and is_known_source(at.file) else None
+        statement = begins_at(at) if at is not None and is_known_source(at.file) else None
         if statement is None:           # operations of functions that a loop calls are in none
-            chains = [chain for at in locations if (chain := set(_around(at)))]
+            chains = [chain for at in locations if (chain := set(statements_around(at)))]
             around = set.intersection(*chains or [set()]) - used_statements
             statement = max(around, key=lambda loop: loop.lineno, default=None)
         if statement is not None:
             yield node, statement
 
 
-def _begins_at(at: Location) -> ast.For | None:
+def begins_at(at: Location) -> ast.For | None:
     """Return the statement that begins at the line of the location."""
     return next((loop for loop in _loops(at.file, id(source_of(at.file).tree)) if loop.lineno == at.line), None)
 
 
-def _around(at: Location) -> Iterable[ast.For]:
+def statements_around(at: Location) -> Iterable[ast.For]:
     """Return the loops whose bodies contain a location."""
     return [loop for loop in _loops(at.file, id(source_of(at.file).tree))
             if loop.body[0].lineno <= at.line <= (loop.body[-1].end_lineno or at.line)]

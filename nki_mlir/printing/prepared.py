@@ -8,24 +8,31 @@ a transfer for each box of active elements.
 
 from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
-from nki_mlir.analysis.mask_boxes import box_of
+from nki_mlir.analysis.mask_boxes import box_of, resolved
 from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.dialects.nki.movement import Copying
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import is_mlir_text
+from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
+from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.branch_conditions import set_in_branches
 from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.masked import can_select
+from nki_mlir.printing.source_loops import follow_source
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
 from nki_mlir.transforms.loop_over_programs import LoopOverPrograms, copy_reductions_of_one, reduces_programs
 from nki_mlir.transforms.program_loops import add_program_loops
+from nki_mlir.transforms.split_masked_loops import is_accepted
 from nki_mlir.waist.builder import StructuredBuilder
 
 
@@ -43,6 +50,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if is_by_operation or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)
+        _resolve_masks(copy, moves_rows=in_python)
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function, printed=True)
             if is_by_operation:
@@ -59,6 +67,9 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
             lines = str(not is_by_operation and is_mlir_text(copy)).lower()
             run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
                               pass_named("split-masked-loops", f"branches={str(in_python).lower()}")])
+            follow_source(copy)
+        if in_python:                           # loops that are split show more sums
+            imply_sums(copy)
         set_in_branches(copy)
         _lower_masked(copy)
         return copy
@@ -73,6 +84,27 @@ def _erase_checks(module: Module) -> None:
             operation.erase()
         assert not isinstance(definition, ir.Block)
         definition.erase()
+
+
+def _resolve_masks(module: Module, moves_rows: bool) -> None:
+    """Replace operations under masks that select the same box for all values of the symbols by operations on that box,
+    so that what follows sees which elements they read and write. Erase copies of tiles to themselves.
+
+    Without ``moves_rows``, instructions stay under a mask if no engine begins at the box's first partition.
+    """
+    make, machine = Attributes(), machine_named(the_kernel(module).target)
+
+    def accepts(op: Op) -> bool:
+        return moves_rows or is_accepted(op, machine)
+    for operation in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))):
+        if not is_tile_op(operation) or not ((op := read_op(operation)).mask or op.limits or keeps_elements(op)):
+            continue
+        on_box = resolved(op, SymbolValues(operation, op.symbols).interval, accepts=accepts)
+        if on_box is None or keeps_elements(on_box):
+            operation.erase()
+        elif not (on_box.mask or on_box.limits):
+            write_op(on_box, make, operation.location, ir.InsertionPoint(operation))
+            operation.erase()
 
 
 def _lower_masked(module: Module) -> None:

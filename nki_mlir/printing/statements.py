@@ -32,6 +32,10 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
+ANY_DIMS = {("tensor_reduce", "dst"), ("local_gather", "dst"),       # parameters that take a tile of any free dims
+            *((function, parameter) for function in ("tensor_scalar_reduce", "tensor_scalar_cumulative")
+              for parameter in ("dst", "data", "src"))}
+
 
 def with_repeats(op: Op) -> Op:
     """Return the operation with smaller sources repeated to the shape of ``dst``."""
@@ -234,7 +238,7 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         tile = getattr(op, tile_name)
         if tile is None:
             return None
-        exact = not form.paired and (parameter != "dst" or form.function != "tensor_reduce")   # which keeps axes or not
+        exact = not form.paired and (form.function, parameter) not in ANY_DIMS
         return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, form.paired)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
@@ -244,6 +248,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
     if attribute == "accumulate" and IMPLICIT in op.extra:
         return None
     value = getattr(op, attribute)
+    if attribute == "permutation" and value == (1, 0):
+        return None
     default = form.parameters[parameter].default
     skipped = (attribute == "engine" and value == "unknown") or (isinstance(value, bool) and default is value) or (
         attribute == "reduce_cmd" and getattr(default, "name", None) == value

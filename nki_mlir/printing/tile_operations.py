@@ -29,6 +29,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.machine.engine import DOCUMENTED
 from nki_mlir.printing import collectives, transfers
 from nki_mlir.printing.addresses import write_run_time_copy
+from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
 from nki_mlir.printing.kernel_text import KernelText
@@ -47,7 +48,7 @@ STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partiti
 def write_statement(text: KernelText, op: Op) -> None:
     """Write the lines of an operation. The operation has no mask: its tiles are the boxes that a mask selects.
     """
-    if _moves_state(text, op) or _loads_registers(text, op) or _keeps_elements(op):
+    if _moves_state(text, op) or _loads_registers(text, op) or keeps_elements(op):
         return
     if isinstance(op, DataAddressed) and not isinstance(op, ColumnsAddressed):
         if not op.table.on_chip:
@@ -87,12 +88,6 @@ def write_statement(text: KernelText, op: Op) -> None:
     else:
         with placed(text, op) as placed_op:
             write(text, placed_op)
-
-
-def _keeps_elements(op: Op) -> bool:
-    """Return whether an operation copies a tile to itself, for which the lowering emits no instruction."""
-    return isinstance(op, movement.CopyOp) and op.dst.handle == op.src.handle and (
-        op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
 
 
 def _overlaps_sources(op: Op) -> TypeGuard[Elementwise]:
@@ -186,16 +181,17 @@ def _memset(text: KernelText, op: movement.MemsetOp) -> None:
 
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
-    """Return the arguments of an instruction that counts along the axes of its destination."""
+    """Return the arguments of an instruction that counts along the axes of its destination, which may have other axes
+    of one element."""
     steps, form = dict(expression.axes), text.indices.form(expression, op.symbols)
-    pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape)][1:]
-    return f"pattern={pattern}, offset={form}, channel_multiplier={steps.get(0, 0)}"
+    pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape) if axis and count > 1]
+    return f"pattern={pattern or [[0, 1]]}, offset={form}, channel_multiplier={steps.get(0, 0)}"
 
 
 def _iota(text: KernelText, op: movement.Counting) -> None:
     arguments = affine_arguments(text, op, op.expression)
     if op.dst.space == SBUF:
-        text.write(f"nisa.iota(dst={text.tile(op, op.dst, exact=True)}, {arguments})")
+        text.write(f"nisa.iota(dst={text.tile(op, op.dst)}, {arguments})")
         return
     staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
     text.write(f"nisa.iota(dst={text.tile(op, staged)}, {arguments})")
@@ -312,7 +308,7 @@ def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
     """Write the selection. The current generation's instruction runs on GpSimd, which does not read PSUM."""
     comparison = "equal" if op.equal else "greater_equal"
     read = op.src if text.beta or op.src.space != PSUM else transfers.in_sbuf(text, op, op.src)
-    target, source = text.tile(op, op.dst, exact=True), text.tile(op, read, exact=True)
+    target, source = text.tile(op, op.dst), text.tile(op, read)
     text.write(f"nisa.affine_select(dst={target}, {affine_arguments(text, op, op.predicate)}, on_true_tile={source}, "
                f"on_false_value={number_text(op.value)}, cmp_op=nl.{comparison})")
 

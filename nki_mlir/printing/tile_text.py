@@ -94,8 +94,10 @@ def offset_text(offset: object) -> str:
 
 
 def pattern_text(tile: Tile) -> str:
-    """Return a pattern as ``.ap`` takes it: ``[[stride, count], ...]``."""
-    return str([[step, count] for step, count in zip(tile.strides, tile.shape)])
+    """Return a pattern as ``.ap`` takes it: ``[[stride, count], ...]``. A stride of one element, which has
+    no meaning, is 1, except that of partitions."""
+    return str([[step if count > 1 or (tile.on_chip and k == 0) else 1, count]
+                for k, (step, count) in enumerate(zip(tile.strides, tile.shape))])
 
 
 def _with_joined_dims(tile: Tile) -> Tile:

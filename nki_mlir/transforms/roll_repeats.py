@@ -13,7 +13,7 @@ form a loop, inner loops first, as ``analysis.repeats`` finds them; with ``lines
 marked as sequential, since only the order of their iterations is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -37,7 +37,7 @@ class RollRepeats(Pass, name="roll-repeats", reads=Level.NKI):
     def run(self, module: Module) -> None:
         holders = operations_of(module, lambda name: name == "func.func" or name.startswith("scf."))
         with module.context, ir.Location.unknown():
-            for block in (block for op in holders for region in op.regions for block in region.blocks):
+            for block in (block for op in reversed(holders) for region in op.regions for block in region.blocks):
                 if len(block.operations) > self.least:
                     for item in with_loops(OperationItems(self.lines).of_block(block), self.least, self.pairs):
                         if item.loop is not None:
@@ -54,13 +54,36 @@ class OperationItems:
         items: list[Item[Operation]] = []
         definitions: dict[Value, Item[Operation]] = {}
         for at, op in enumerate([op.operation for op in block.operations]):
-            inside = operations_of(op, lambda name: True) if len(op.regions) else ()
-            form, starts, operands = (object(), (), list(op.operands)) if inside else self.described(op)
-            item = Item(form, starts, [definitions.get(value, value) for value in operands], op,
-                        [definitions.get(value) for inner in inside for value in inner.operands], at=at)
+            form, starts, operands = self.with_regions(op) if len(op.regions) else self.described(op)
+            size = len(operations_of(op, lambda name: True)) if len(op.regions) else 1
+            item = Item(form, starts, [definitions.get(value, value) for value in operands], op, at=at, size=size)
             items.append(item)
             definitions |= dict.fromkeys(op.results, item)
         return items
+
+    def with_regions(self, op: Operation) -> tuple[object, Steps, list[Value]]:
+        """Return what ``described`` does of a loop or a branch with the operations in it. Its operands are the values
+        that it uses from outside."""
+        numbers: dict[Value, int] = {}          # of the values that are defined inside
+        outside, starts = list[Value](), list[int]()
+
+        def form_of(inner: Operation) -> object:
+            form, of_tiles, operands = self.described(inner)
+            starts.extend(of_tiles)
+            outside.extend(value for value in operands if value not in numbers)
+            blocks = []
+            for region in inner.regions:
+                for block in region.blocks:
+                    number(block.arguments)
+                    blocks.append((*[a.type for a in block.arguments],
+                                   *[form_of(o.operation) for o in block.operations]))
+            number(inner.results)
+            return form, *[numbers.get(value) for value in operands], *blocks
+
+        def number(values: Iterable[Value]) -> None:
+            for value in values:
+                numbers[value] = len(numbers)
+        return form_of(op), tuple(starts), outside
 
     def described(self, op: Operation) -> tuple[object, Steps, list[Value]]:
         """Return the form that an operation shares with equal ones, the starts of its tiles, and its operands."""
@@ -136,8 +159,25 @@ class LoopWriter:
         return self.numbers[n]
 
 
+def operations_in_order(operation: Operation) -> list[Operation]:
+    """Return the tile operations in an operation, in the order of its text."""
+    blocks = [block for region in operation.regions for block in region.blocks]
+    inside = [op.operation for block in blocks for op in block.operations]
+    return [tile for op in inside for tile in ([op] if is_tile_op(op) else operations_in_order(op))]
+
+
 def move_starts(operation: Operation, moves: Moves, make: Attributes) -> None:
-    """Add the steps of each iteration of the loops to the start of each tile and affine attribute."""
+    """Add the steps of each iteration of the loops to the start of each tile and affine attribute, also of those in a
+    loop or a branch."""
+    if len(operation.regions):
+        begin = 0
+        for inner in operations_in_order(operation):
+            end = begin + len(form_and_starts(recognize(inner)[0])[1])
+            of_inner = [(variable, steps[begin:end]) for variable, steps in moves]
+            if any(map(any, (steps for _, steps in of_inner))):
+                move_starts(inner, of_inner, make)
+            begin = end
+        return
     op = read_op(operation)
     moves = [(variable, steps) for variable, steps in moves if any(steps)]
     symbols, by = range(len(op.symbols), len(op.symbols) + len(moves)), zip(*[steps for _, steps in moves])

@@ -33,9 +33,21 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.dialects.target_rules import starts_legally
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
+
+
+def is_accepted(op: Op, machine: Machine) -> bool:
+    """Return whether an engine can run an instruction of the kernel. Other operations count as accepted: they are
+    no instructions yet."""
+    try:
+        lawful(op)
+    except KernelError:             # the operation reports it where it runs
+        return False
+    return op.dialect != "nisa" or op.queued or all(
+        starts_legally(machine, tile, op.offsets.get(field.name, (0,)))
+        for field, tile in op.operands() if tile.on_chip)
 
 
 class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
@@ -193,22 +205,12 @@ class _FunctionSplit:
             return
         read = read_op(op)
         with errors_at(op):
-            new = resolved(read, SymbolValues(op, read.symbols).interval, executes, self.accepts)
+            accepts = partial(is_accepted, machine=self.machine)
+            new = resolved(read, SymbolValues(op, read.symbols).interval, executes, accepts)
         if new is not read:
             if new is not None:
                 write_op(new, self.make, op.location, ir.InsertionPoint(op))
             op.erase()
-
-    def accepts(self, op: Op) -> bool:
-        """Return whether an engine can run an instruction of the kernel. Other operations count as accepted: they are
-        no instructions yet."""
-        try:
-            lawful(op)
-        except KernelError:             # the operation reports it where it runs
-            return False
-        return op.dialect != "nisa" or op.queued or all(
-            starts_legally(self.machine, tile, op.offsets.get(field.name, (0,)))
-            for field, tile in op.operands() if tile.on_chip)
 
     def conditions(self, variable: Value, operations: list[Operation]) -> "list[Condition]":
         """Return the distinct conditions in these operations that depend on the variable."""

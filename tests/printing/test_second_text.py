@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The text of a kernel, captured and printed again, is the same text: one kernel for each difference that there was."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import scalar
+from nki_mlir.printing import allocation_lines
+
+from ..language.generated import kernel_from_text
+from ..random_programs.comparing import EXECUTORS
+from .reading import printed, reread
+
+X = np.random.default_rng(7).standard_normal((64, 96)).astype(np.float32)
+TEXTS = {
+    "counted down": """
+        left = nl.full((1, 1), 3, nl.int32)
+        going = scalar(True)
+        while going:
+            tile[...] = nl.add(tile, tile)
+            left[...] = nl.subtract(left, 1)
+            going = scalar(left)
+        nl.store(out, tile)""",
+    "run-time loops in a loop": """
+        for i in nl.sequential_range(2):
+            left = nl.full((1, 1), 2, nl.int32)
+            going = scalar(True)
+            while going:
+                tile[:, nl.ds(i * 8, 8)] = nl.add(tile[:, nl.ds(i * 8, 8)], 1.5)
+                left[...] = nl.subtract(left, 1)
+                going = scalar(left)
+        nl.store(out, tile)""",
+    "loops that move alike": """
+        for i in nl.affine_range(2):
+            for j in nl.affine_range(3):
+                tile[:, nl.ds(i * 48 + j * 16, 16)] = nl.exp(tile[:, nl.ds(i * 48 + j * 16, 16)])
+        nl.store(out, tile)""",
+    "a loop from 1": """
+        for k in nl.sequential_range(1, 4):
+            tile[:, 0:16] = nl.add(tile[:, 0:16], nl.load(x[:, nl.ds(k * 16, 16)]))
+        nl.store(out, tile)""",
+    "a fill that a masked copy overwrites": """
+        kept = nl.zeros((64, 96), nl.float32)
+        kept[...] = nl.copy(tile, mask=nl.arange(64)[:, None] < 70)
+        nl.store(out, kept)""",
+    "a copy onto itself": """
+        kept = nl.zeros((64, 96), nl.float32)
+        kept[...] = nl.copy(kept)
+        kept[...] = nl.load(x)
+        nl.store(out, kept)""",
+    "rows where no engine begins": """
+        part = nl.ndarray((64, 96), nl.float32)
+        p = nl.arange(64)[:, None]
+        part[...] = nl.exp(tile, mask=p >= 40)
+        nl.store(out[40 + nl.arange(24)[:, None], nl.arange(96)[None, :]], part[40:64, :])
+        nl.store(out[nl.arange(40)[:, None], nl.arange(96)[None, :]], tile[0:40, :])""",
+    "a sum in a masked loop": """
+        total = nl.zeros((96, 96), nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            total += nisa.nc_matmul(tile, tile, mask=k >= 1)
+        nl.store(out, nl.copy(total[0:64, :]))""",
+    "a triangle of a tile with an axis of 1": """
+        square = nl.ndarray((64, 1, 96), nl.float32)
+        square[...] = nl.copy(tile.reshape((64, 1, 96)))
+        p, f = nl.arange(64)[:, None, None], nl.arange(96)[None, None, :]
+        chosen = nisa.affine_select(pred=p >= f, on_true_tile=square, on_false_value=0.0)
+        nl.store(out, chosen.reshape((64, 96)))""",
+    "a transpose by DMA": """
+        half = nl.copy(tile, dtype=nl.bfloat16)
+        kept = nl.ndarray((2, 64, 96), nl.bfloat16, buffer=nl.private_hbm)
+        turned = nl.ndarray((96, 64), nl.bfloat16)
+        nl.store(kept[0], half)
+        turned[...] = nl.load_transpose2d(kept[0])
+        nl.store(out, nl.transpose(nl.copy(turned, dtype=nl.float32)))""",
+}
+
+
+def kernel_of(body):
+    head = ("def kernel(x):\n    out = nl.ndarray((64, 96), nl.float32, buffer=nl.shared_hbm)\n    tile = nl.load(x)\n")
+    lines = [line.removeprefix("    ") for line in body.strip("\n").splitlines()]
+    return kernel_from_text(head + "\n".join(lines) + "\n    return out\n", {
+        "nl": nl, "nisa": nisa, "np": np, "scalar": scalar}, jit=nki.jit)
+
+
+@pytest.mark.parametrize("body", TEXTS.values(), ids=TEXTS)
+def test_second_text_is_the_first(body):
+    kernel = kernel_of(body)
+    text = printed(kernel, [X])
+    again = reread(text)
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), kernel.on(executor)(X))
+    assert printed(again, [X]) == text
+
+
+def test_loops_have_the_numbers_of_their_statements():
+    for name, loops in (("loops that move alike", ["for i in range(2):", "for j in range(3):"]),
+                        ("a loop from 1", ["for k in range(1, 4):"]), ("run-time loops in a loop", ["for i in range(2):"])):
+        text = printed(reread(printed(kernel_of(TEXTS[name]), [X])), [X])
+        assert [line.strip() for line in text.splitlines() if "for " in line] == loops
+
+
+def test_steps_of_statements_stay():
+    text = """
+    out = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
+    for k in range(0, 96, 32):
+        tile = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[:, nl.ds(k, 32)])
+        nisa.dma_copy(dst=out[:, nl.ds(k, 32)], src=tile)
+    return out
+"""
+    head = 'def kernel(x):\n    """x [64, 96] float32."""'
+    again = reread(f"@nki.jit\n{head}{text}")
+    assert printed(again, [X]).split('float32."""')[1] == text
+    np.testing.assert_array_equal(again(X), X)
+
+
+def test_allocations_precede_their_first_use():
+    lines = """\
+    a = nl.ndarray((2, 2))
+    b = nl.ndarray((2, 2))
+    c = nl.ndarray((2, 2))
+    nisa.memset(dst=b, value=0)
+    if program == 0:
+        nisa.memset(dst=b, value=a)
+    else:
+        d = nl.ndarray((2, 2))
+        nisa.memset(dst=b, value=1)
+        nisa.memset(dst=c, value=d)""".splitlines()
+    assert "\n".join(allocation_lines.delay_allocations(lines)) == """\
+    b = nl.ndarray((2, 2))
+    nisa.memset(dst=b, value=0)
+    a = nl.ndarray((2, 2))
+    c = nl.ndarray((2, 2))
+    if program == 0:
+        nisa.memset(dst=b, value=a)
+    else:
+        nisa.memset(dst=b, value=1)
+        d = nl.ndarray((2, 2))
+        nisa.memset(dst=c, value=d)"""
