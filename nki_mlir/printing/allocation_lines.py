@@ -27,11 +27,11 @@ def delay_allocations(lines: list[str]) -> list[str]:
         use = next((use for use in users.get(match[2], ()) if use[0] > at), None)
         if use is not None and (head := _statement_of(lines, at, use[0], len(match[1]))) is not None:
             moved.setdefault(head, []).append((use, at))
-    gone = {at for allocations in moved.values() for _, at in allocations}
+    delayed = {at for allocations in moved.values() for _, at in allocations}
     result: list[str] = []
     for at, line in enumerate(lines):
         result += [lines[allocation] for _, allocation in sorted(moved.get(at, ()))]
-        if at not in gone:
+        if at not in delayed:
             result.append(line)
     return result
 

@@ -139,7 +139,8 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     out.renumber()
     inputs = [t for t, a in zip(tensors, (a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]
     text = _file_text(name, out, inputs, options.reciprocals)
-    if placement is not None and (again := modules_of_text(text, name, first.target, inputs, on_cores)):
+    if placement is not None and (
+            again := modules_of_text(text, name, first.target, inputs, on_cores, options.release)):
         copies = [prepared(module, loops=False) for module in again]
         placement.programs = _placed(copies, on_cores, options.reciprocals)[1].programs
         text = _file_text(name, out, inputs, options.reciprocals)

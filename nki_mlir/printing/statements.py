@@ -238,7 +238,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         tile = getattr(op, tile_name)
         if tile is None:
             return None
-        exact = not form.paired and (form.function, parameter) not in ANY_DIMS
+        free = (form.function, parameter) in ANY_DIMS and (form.function == "tensor_reduce" or not text.beta)
+        exact = not form.paired and not free
         return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, form.paired)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:

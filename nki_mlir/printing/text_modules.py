@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import Module
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import collectives as nccl
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.lowered import Spec
+from nki_mlir.language.signatures.older_releases import NEWEST
 from nki_mlir.printing.kernel_text import NamedTensor
 from nki_mlir.transforms.program_loops import CORES
 
@@ -29,8 +31,10 @@ NUMPY = {"array", "eye", "full", "zeros", *np.sctypeDict}           # what const
 PYTHON = ("bool", "float", "int", "len", "max", "min", "range")
 
 
-def modules_of_text(text: str, name: str, target: str, inputs: Sequence[NamedTensor], on_cores: bool) -> list[Module]:
-    """Return the modules that the text of a kernel is captured as; none if the newest release refuses the text."""
+def modules_of_text(text: str, name: str, target: str, inputs: Sequence[NamedTensor], on_cores: bool,
+                    release: str = NEWEST) -> list[Module]:
+    """Return the modules that the text of a kernel is captured as; none if it names what no text may run, or if the
+    newest release refuses a text for an older one. Any other error is a defect of the text, and is raised."""
     body = "\n".join("" if line.startswith("import ") else line for line in text.splitlines())
     namespace: dict[str, Any] = {**PACKAGES, "__builtins__": {name: getattr(builtins, name) for name in PYTHON}}
     linecache.cache[FILE] = (len(body), None, body.splitlines(keepends=True), FILE)
@@ -43,7 +47,9 @@ def modules_of_text(text: str, name: str, target: str, inputs: Sequence[NamedTen
             warnings.simplefilter("ignore")
             lowered = (read[CORES] if on_cores else read).lower(*(Spec(t.shape, t.dtype) for t in inputs))
             return [*lowered.specialization.program_modules]
-    except Exception:       # a comment must not keep a text from being printed
+    except NkiMlirError:
+        if release == NEWEST:
+            raise
         return []
     finally:
         del linecache.cache[FILE]

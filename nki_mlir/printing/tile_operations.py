@@ -182,16 +182,17 @@ def _memset(text: KernelText, op: movement.MemsetOp) -> None:
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
     """Return the arguments of an instruction that counts along the axes of its destination, which may have other axes
-    of one element."""
+    of one element, except in beta, where index vectors have its axes."""
     steps, form = dict(expression.axes), text.indices.form(expression, op.symbols)
-    pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape) if axis and count > 1]
+    pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape)
+               if axis and (count > 1 or text.beta)]
     return f"pattern={pattern or [[0, 1]]}, offset={form}, channel_multiplier={steps.get(0, 0)}"
 
 
 def _iota(text: KernelText, op: movement.Counting) -> None:
     arguments = affine_arguments(text, op, op.expression)
     if op.dst.space == SBUF:
-        text.write(f"nisa.iota(dst={text.tile(op, op.dst)}, {arguments})")
+        text.write(f"nisa.iota(dst={text.tile(op, op.dst, exact=text.beta)}, {arguments})")
         return
     staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
     text.write(f"nisa.iota(dst={text.tile(op, staged)}, {arguments})")
@@ -308,7 +309,7 @@ def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
     """Write the selection. The current generation's instruction runs on GpSimd, which does not read PSUM."""
     comparison = "equal" if op.equal else "greater_equal"
     read = op.src if text.beta or op.src.space != PSUM else transfers.in_sbuf(text, op, op.src)
-    target, source = text.tile(op, op.dst), text.tile(op, read)
+    target, source = (text.tile(op, tile, exact=text.beta) for tile in (op.dst, read))
     text.write(f"nisa.affine_select(dst={target}, {affine_arguments(text, op, op.predicate)}, on_true_tile={source}, "
                f"on_false_value={number_text(op.value)}, cmp_op=nl.{comparison})")
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.cli import translate
-from nki_mlir.printing.text_modules import calls_only_the_language
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.printing.kernel_text import NamedTensor
+from nki_mlir.printing.text_modules import calls_only_the_language, modules_of_text
+from nki_mlir.scalar.dtypes import FLOAT32
 
 MODULE = """func.func @"NAME"(%x: memref<128x4xf32, "hbm"> {nki.name = "x"}, %r: memref<128x4xf32, "hbm"> {nki.name = "r",
     nki.shared = 0 : i64}) attributes {nki.grid = [], nki.results = [1]} {
@@ -47,3 +50,30 @@ def test_names_of_a_module_run_nothing(name, file, options, tmp_path, monkeypatc
 ])
 def test_texts_that_are_captured(text, accepted):
     assert calls_only_the_language(text) is accepted
+
+
+TEXT = """import nki
+import nki.isa as nisa
+import nki.language as nl
+@nki.jit
+def f(x):
+    t = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+X = [NamedTensor("x", (4, 4), FLOAT32, "nl.shared_hbm")]
+
+
+def test_errors_of_the_text_are_raised():
+    assert len(modules_of_text(TEXT, "f", "trn2", X, False)) == 1
+    wrong = TEXT.replace("src=x", "src=x[0:2]")
+    with pytest.raises(NkiMlirError, match="dma_copy"):
+        modules_of_text(wrong, "f", "trn2", X, False)
+    with pytest.raises(SyntaxError):
+        modules_of_text(TEXT.replace("src=x", "src="), "f", "trn2", X, False)
+    with pytest.raises(AttributeError):
+        modules_of_text(TEXT.replace("nl.sbuf", "nl.no_such_memory"), "f", "trn2", X, False)
+    assert not modules_of_text(wrong, "f", "trn2", X, False, release="2.27")
+    assert not modules_of_text(TEXT.replace("src=x", "src=open('a')"), "f", "trn2", X, False)
