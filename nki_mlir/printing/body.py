@@ -118,7 +118,8 @@ class BodyPrinter:
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)
-        self.out.zeroed = {h for h in self.out.zeroed if h not in filled and reads_unwritten(h)}
+        self.out.zeroed = {h for h in self.out.zeroed
+                           if h not in filled and (isinstance(h, NamedTensor) or reads_unwritten(h))}
         self.copied = copied_tiles(self.body)
         copies = [n.instruction for n in waist.nodes_of(self.body) if isinstance(n, waist.TileInstruction)
                   and isinstance(n.instruction, Copying)]

@@ -263,8 +263,8 @@ class KernelText:
         reads other rows, these are filled with zeros.
         """
         if before in self.waiting:
-            in_sbuf = isinstance(before, Value) and self.waiting[before].region == REGIONS["sbuf"]
-            if not in_sbuf or reads_unwritten(before):
+            in_sbuf = self.waiting[before].region == REGIONS["sbuf"]
+            if isinstance(before, NamedTensor) or not in_sbuf or reads_unwritten(before):
                 self.zeroed.add(before)
             self.use(before)
         tensor = NamedTensor(name, tuple(shape), dtype, REGIONS[space], expression)
