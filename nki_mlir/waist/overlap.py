@@ -246,6 +246,12 @@ def elements_apart(strides: Sequence[int], extents: Sequence[int]) -> bool:
     return True
 
 
+def repeats_apart(distance: int, dims: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a pattern of (step, count) pairs and the same pattern at multiples of a distance surely have no
+    element in common."""
+    return abs(distance) > sum(abs(step) * (count - 1) for step, count in dims)
+
+
 def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object]]) -> bool:
     """Return whether boxes around patterns of bytes prove that no byte is in patterns of two owners. This is cheaper
     than marking all bytes.

@@ -24,6 +24,7 @@ from nki_mlir.waist.overlap import (
     nest_of,
     owners_apart,
     region_of,
+    repeats_apart,
 )
 
 DIMS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 4)), min_size=1, max_size=3)
@@ -148,6 +149,15 @@ def test_elements__of_positions_that_are_apart_are_different(axes):
     strides, extents = ([a[k] for a in axes] for k in (0, 1))
     elements = [sum(step * k for step, k in zip(strides, at)) for at in product(*map(range, extents))]
     assert not elements_apart(strides, extents) or len(set(elements)) == len(elements)
+
+
+@given(st.integers(-30, 30), st.lists(st.tuples(st.integers(-8, 8), st.integers(1, 4)), max_size=2))
+def test_repeated_patterns__share_no_element(distance, dims):
+    """The least distance at which none can be shared is beyond the pattern's reach."""
+    pattern = {sum(step * k for (step, _), k in zip(dims, at)) for at in product(*(range(n) for _, n in dims))}
+    shared = any(pattern & {element + distance * k for element in pattern} for k in range(1, 4))
+    assert not (repeats_apart(distance, dims) and shared)
+    assert repeats_apart(max(pattern) - min(pattern) + 1, dims)
 
 
 @pytest.mark.parametrize(("axes", "apart"), [

@@ -19,6 +19,7 @@ from nki_mlir.targets.cpu.loops import Loops, MemoryUse
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.overlap import repeats_apart
 
 INFINITE_BITS = {BFLOAT16: 0x7F80, FLOAT16: 0x7C00}         # of floats whose keys have 16 bits
 LONG = 256                      # elements of a row from which on code compares four registers at a time
@@ -40,11 +41,6 @@ class RowElements:
         for _, count in self.dims:
             total *= count
         return total
-
-    @property
-    def are_apart(self) -> bool:
-        """Whether no two rows share an element."""
-        return abs(self.row_step) > sum(abs(step) * (count - 1) for step, count in self.dims)
 
 
 def rows_of_tile(dtype: DType, strides: Sequence[int], shape: Sequence[int]) -> RowElements:
@@ -432,7 +428,7 @@ Search = LargestEight | IndicesOfEight
 def part_of_search(search: Search, count: int) -> Search | None:
     """Return one of ``count`` equal parts of a search, some of its rows; None where there are none, or where rows that
     it writes overlap."""
-    if search.count % count or not all(tile.are_apart for tile in search.results):
+    if search.count % count or not all(repeats_apart(rows.row_step, rows.dims) for rows in search.results):
         return None
     return replace(search, count=search.count // count)
 
