@@ -211,5 +211,7 @@ def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFindi
 
 
 def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
-    """Drop findings that capture repeats after the eager run."""
-    return list({(f.location and f.location[:2], f.message): f for f in reversed(findings)}.values())[::-1]
+    """Drop findings that capture repeats after the eager run, and warnings of one line whose values alone differ."""
+    def key(f: CheckFinding) -> object:
+        return f.location and f.location[:2], f.code if f.kind == "warning" and f.code else f.message
+    return list({key(f): f for f in reversed(findings)}.values())[::-1]

@@ -4,7 +4,8 @@
 The observer compares each result with that of the class's reference in float64 on the same operands.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.checking.dead_stores import DeadStores
 from nki_mlir.checking.element_order import moves_by_dma, overwritten_operand, repeated_element
+from nki_mlir.checking.float64_shadow import Float64Shadow
 from nki_mlir.checking.report import ERROR, WARNING, CheckFinding, StatementError
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
@@ -37,6 +39,7 @@ class OperationObserver:
         self.rounding: dict[tuple[Location | None, str], float] = {}
         self.reported: set[tuple[str, Location | None]] = set()
         self.stores = DeadStores()
+        self.shadow = Float64Shadow()
         self.narrow_sums: dict[tuple[Location | None, Buffer], int] = {}
         self.same_writes: set[str] = set()      # tensors to which all programs write the same values
 
@@ -47,11 +50,13 @@ class OperationObserver:
             self.perform_masked(op, run, at)
         else:
             before = {name: np.array(values(tile)) for name, tile in op.sources()}
+            wide = {name: self.shadow.read(tile) if tile.dtype.is_float else before[name] for name, tile in op.sources()}
             run()
             for _, tile in op.targets():
                 if tile.dtype.is_float:
                     self.report_nonfinite(op, tile, before, at)
             self.compare(op, before, at)
+            self.shadow.note(op, wide, before, (at, described(op)), partial(self.in_float64, op))
         self.check_order(op, views, at)
         self.stores.note(op, views, (at, described(op)))
         self.note_sum(op, views, at)
@@ -112,6 +117,13 @@ class OperationObserver:
         """Finish a run that returned these arrays. Loops whose bodies did not run may read results that no other
         statement reads."""
         self.findings += self.stores.findings(has_idle_loops, results)
+        for result in results:
+            if isinstance(result, np.ndarray) and (worst := self.shadow.worst(result)) is not None:
+                error, (at, operation), loss = worst
+                self.report("precision", WARNING, f"{operation} loses digits that its operands have: they differ from "
+                            f"float64 by {loss.operands:.1g} of their largest elements, its result by {loss.result:.1g}, "
+                            f"and an output of the kernel by {error:.1g}", at,
+                            "do not subtract nearly equal numbers: centre or scale the operands first")
 
     # -- values --------------------------------------------------------------------------------------------------------
     def report_nonfinite(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
@@ -155,8 +167,6 @@ class OperationObserver:
         wide = self.in_float64(op, before)
         dtype = targets[0].dtype
         result = numbers(values(targets[0]))
-        if wide is None and len(before) == 1 and op.name in COPIES:
-            wide, = (numbers(b) for b in before.values())
         if wide is None or wide.shape != result.shape:
             return
         if dtype.is_integer:
@@ -180,9 +190,11 @@ class OperationObserver:
             self.report("range", WARNING, f"{described(op)} gives {wide[index]:.6g} at {list(index)}, which {dtype} "
                         f"cannot hold: it becomes {result[index]:.0f}", at, "use a wider dtype")
 
-    def in_float64(self, op: Op, before: dict[str, np.ndarray]) -> np.ndarray | None:
+    def in_float64(self, op: Op, before: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Compute the result from the same operands in float64. Return None if the operation is not a function of
         numbers."""
+        if len(before) == 1 and op.name in COPIES and not op.index_forms():
+            return numbers(*before.values())
         if op.mask or op.limits or op.index_forms() or op.keeps_bits or not op.is_loop_nest or op.acts_outside or (
                 len(before) != len(op.sources())):
             return None

@@ -30,7 +30,7 @@ def test_ctrl_c_is_one_line(capsys):
 
 
 ENDS = """
-import atexit, sys, types
+import atexit, sys, threading, types
 from nki_mlir.cli import entry
 
 class Freed:
@@ -39,6 +39,7 @@ class Freed:
 
 def main():
     atexit.register(print, "function of the command")
+    threading.Timer(0.2, print, ["end of a thread"]).start()
     main.built = Freed()
     main.built.cycle = main.built
     return {status}
@@ -55,14 +56,15 @@ def ends_with(status: int) -> "subprocess.CompletedProcess[str]":
 
 def test_ctrl_c_frees_nothing_that_the_command_has_built():
     ended = ends_with(130)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "function of the command\n", "")
+    assert (ended.returncode, ended.stderr) == (130, "")
+    assert ended.stdout == "end of a thread\nfunction of the command\nfunction of the program\n"
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_other_ends_are_those_of_python(status):
     ended = ends_with(status)
     assert (ended.returncode, ended.stderr) == (status, "")
-    assert ended.stdout == "function of the command\nfunction of the program\nfreed\n"
+    assert ended.stdout == "end of a thread\nfunction of the command\nfunction of the program\nfreed\n"
 
 
 def test_a_closed_pipe_is_silent(capsys):
