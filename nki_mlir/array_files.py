@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.input_limits import TENSOR_BYTES
+from nki_mlir.input_limits import ARRAY_BYTES
 
 REASON = 200                        # characters of NumPy's reason, which may quote the whole header
 DAMAGES = (OSError, ValueError, EOFError, MemoryError, OverflowError, TypeError, SyntaxError, RecursionError,
@@ -33,7 +33,7 @@ def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = No
         if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
             raise UnreadableArray("cannot be read: it is not a regular file")
         if mmap_mode is None:
-            TENSOR_BYTES.check(status.st_size, "the file of the array", os.fspath(path))
+            ARRAY_BYTES.check(status.st_size, "the file of the array", os.fspath(path))
         array: object = np.load(path, mmap_mode, allow_pickle=False)
     except (UnreadableArray, NkiMlirError):
         raise

@@ -82,7 +82,8 @@ class InputLimit:
 
 TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 24)         # of a file that is read
 ARCHIVE_BYTES = InputLimit("NKI_MLIR_INPUT_ARCHIVE", "bytes", 1 << 26)   # of a compiled kernel or trace, unpacked
-TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)      # of tensors that it declares
+TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 27)      # of tensors that it declares
+ARRAY_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)       # of an array's file that an option names
 SYNTAX_NODES = InputLimit("NKI_MLIR_INPUT_NODES", "nodes", 100_000)      # of a source to rewrite; one takes 4 KB
 SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
 

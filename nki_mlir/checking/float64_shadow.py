@@ -2,9 +2,9 @@
 """Compute each operation of an eager run again in float64, on operands that are results in float64 themselves.
 
 Each buffer has a shadow: its elements as they would be if no operation rounded. An operation that is not a function of
-numbers, or whose elements a mask selects, leaves its actual result in the shadow: an element whose bits changed since the
-shadow was written has its actual value. A statement whose result is much farther from its shadow than its operands are
-loses digits, as a difference of nearly equal numbers does, although it rounds no more than others.
+numbers, or whose elements a mask selects, leaves its actual result in the shadow: an element whose bits changed since
+the shadow was written has its actual value. A statement whose result is much farther from its shadow than its operands
+are loses digits, as a difference of nearly equal numbers does, although it rounds no more than others.
 """
 
 import weakref
@@ -44,8 +44,9 @@ class _Elements:
         """Return the tile's elements in the shadow, and when it was written."""
         pattern = Pattern(tile)
         start = pattern.partition(()) * pattern.row + pattern.free(())
-        return tuple(np.ndarray(pattern.shape, a.dtype, a, start * a.itemsize, [s * a.itemsize for s in pattern.steps])
-                     for a in (self.wide, self.actual))                 # type: ignore[return-value]
+        wide, actual = (np.ndarray(pattern.shape, a.dtype, a, start * a.itemsize,
+                                   [step * a.itemsize for step in pattern.steps]) for a in (self.wide, self.actual))
+        return wide, actual
 
 
 class Float64Shadow:
@@ -65,7 +66,7 @@ class Float64Shadow:
         if changed.any():
             wide[changed] = actual[changed].astype(np.float64)
             written[changed] = actual[changed]
-        return wide.copy()
+        return np.array(wide)
 
     def of(self, tile: Tile) -> _Elements:
         """Return the shadow of a tile's array, with the array's elements if it has none yet."""
@@ -94,14 +95,16 @@ class Float64Shadow:
         shadow, written = self.of(tile).views(tile)
         shadow[...] = wide
         written[...] = Pattern(tile).at(np.asarray(tile.handle), ())
-        loss = Loss(max((distance(before[name], operands[name]) for name in operands), default=0.0), distance(actual, wide))
+        loss = Loss(max((distance(before[name], operands[name]) for name in operands), default=0.0),
+                    distance(actual, wide))
         last = self.losses.get(statement, Loss(0.0, 0.0))
         if loss.result - loss.operands > last.result - last.operands:
             self.losses[statement] = loss
 
     def worst(self, array: np.ndarray) -> tuple[float, Statement, Loss] | None:
         """Return the error of an output, if it is too large, with the statement that adds most of it."""
-        error = max((distance(e.actual, e.wide) for (key, _), e in self.elements.items() if key == id(array)), default=0.0)
+        shadows = [elements for (key, _), elements in self.elements.items() if key == id(array)]
+        error = max((distance(elements.actual, elements.wide) for elements in shadows), default=0.0)
         if not isfinite(error) or error <= max(LEAST, ROUNDINGS * self.coarsest) or not self.losses:
             return None
         statement = max(self.losses, key=lambda s: self.losses[s].result - self.losses[s].operands)

@@ -50,7 +50,8 @@ class OperationObserver:
             self.perform_masked(op, run, at)
         else:
             before = {name: np.array(values(tile)) for name, tile in op.sources()}
-            wide = {name: self.shadow.read(tile) if tile.dtype.is_float else before[name] for name, tile in op.sources()}
+            wide = {name: self.shadow.read(tile) if tile.dtype.is_float else before[name]
+                    for name, tile in op.sources()}
             run()
             for _, tile in op.targets():
                 if tile.dtype.is_float:
@@ -121,8 +122,8 @@ class OperationObserver:
             if isinstance(result, np.ndarray) and (worst := self.shadow.worst(result)) is not None:
                 error, (at, operation), loss = worst
                 self.report("precision", WARNING, f"{operation} loses digits that its operands have: they differ from "
-                            f"float64 by {loss.operands:.1g} of their largest elements, its result by {loss.result:.1g}, "
-                            f"and an output of the kernel by {error:.1g}", at,
+                            f"float64 by {loss.operands:.1g} of their largest elements, its result by "
+                            f"{loss.result:.1g}, and an output of the kernel by {error:.1g}", at,
                             "do not subtract nearly equal numbers: centre or scale the operands first")
 
     # -- values --------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
 
 
 DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
+AT_ONCE = 1 << 16               # values that are drawn in one call
 SEED_DIGITS = 40                        # of a random seed: NumPy's generators have 128 bits
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
@@ -174,6 +175,17 @@ def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type
     return value if array.dtype.kind == "f" and converted.dtype.kind in "biu" and differs.any() else converted
 
 
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """Return normally distributed floats, or integers from 0 to 99: those of one call for all of them, which would take
+    eight bytes for each."""
+    values = np.empty(shape, np.float32 if dtype.is_float else np.int8)
+    flat = values.reshape(-1)
+    for first in range(0, flat.size, AT_ONCE):
+        count = min(AT_ONCE, flat.size - first)
+        flat[first:first + count] = rng.standard_normal(count) if dtype.is_float else rng.integers(0, 100, count)
+    return values
+
+
 def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: str) -> np.ndarray:
     """Create an array with the contents that ``contents`` names. ``index`` is added to the random seed; ``text`` is the
     argument for errors."""
@@ -182,7 +194,7 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
     match kind:
         case "random" if not option or (option.isascii() and option.isdecimal() and len(option) <= SEED_DIGITS):
             rng = np.random.default_rng(int(option or 0) + index)
-            values: Any = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
+            values: Any = drawn(rng, shape, dtype)
         case "zeros":
             values = np.zeros(shape)
         case "ones":

@@ -5,9 +5,12 @@ The compiler would resolve a declaration without a body in the process and call 
 assembly reach any memory. So a module may contain only the operations of the levels.
 """
 
+from math import prod
+
 from nki_mlir.analysis.index_values import constant_of
-from nki_mlir.bindings import Attribute, Module, Operation, ir, operations_of
+from nki_mlir.bindings import Attribute, Module, Operation, Type, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.dialects.attributes import LARGEST_STEP
 from nki_mlir.dialects.source_locations import location_of
 
 ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "native.", "scf.", "arith.", "affine.",
@@ -45,6 +48,13 @@ class LoopIterations(NkiMlirError):
     fix = "give bounds that are closer to each other, or a larger step"
 
 
+class TensorElements(NkiMlirError):
+    code = "NKI-TENSOR-ELEMENTS"
+    message = "a value of '{op}' has {count:,} elements, more than the limit of {limit:,}"
+    why = "no memory holds it, and patterns of elements have no larger extents"
+    fix = "use smaller tensors"
+
+
 class IndexDivisor(NkiMlirError):
     code = "NKI-INDEX-DIVISOR"
     message = "'{division}' divides by {divisor}"
@@ -53,10 +63,12 @@ class IndexDivisor(NkiMlirError):
 
 
 def check_safe(module: Module) -> None:
-    """Raise ``UnsafeInput``, ``LoopStep``, ``LoopIterations`` or ``IndexDivisor`` at the first refused operation, and
-    ``Unsupported`` if it computes complex numbers."""
+    """Raise ``UnsafeInput``, ``LoopStep``, ``LoopIterations``, ``TensorElements`` or ``IndexDivisor`` at the first
+    refused operation, and ``Unsupported`` if it computes complex numbers."""
     safe: set[Attribute] = set()            # arrays and dictionaries without locations: most operations share them
+    small: set[Type] = set()
     for op in operations_of(module, lambda name: True):
+        _check_elements(op, small)
         if (problem := _problem(op, safe)) is not None:
             if any("complex<" in str(value.type) for value in (*op.operands, *op.results)):
                 raise Unsupported(feature=f"'{op.name}' of complex numbers",
@@ -71,6 +83,18 @@ def check_safe(module: Module) -> None:
                 if (division := _other_division(result)) is not None:
                     raise IndexDivisor(division=division, divisor=division.rhs).located(location_of(op))
             safe.add(mapping)
+
+
+def _check_elements(op: Operation, small: set[Type]) -> None:
+    """Raise ``TensorElements`` if a result of an operation, or an argument of a function, is too large. ``small`` has
+    types that are not."""
+    values = op.regions[0].blocks[0].arguments if op.name == "func.func" and len(op.regions[0].blocks) else op.results
+    for kind in [value.type for value in values]:
+        if kind in small:
+            continue
+        if isinstance(kind, ir.ShapedType) and kind.has_static_shape and (count := prod(kind.shape)) > LARGEST_STEP:
+            raise TensorElements(op=op.name, count=count, limit=LARGEST_STEP).located(location_of(op))
+        small.add(kind)
 
 
 def _problem(op: Operation, safe: set[Attribute]) -> str | None:

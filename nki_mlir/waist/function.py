@@ -43,6 +43,12 @@ class FunctionBlock:
     condition: Value | None = None
     index_values: Sequence[Value] = ()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the block only counts and computes numbers that nothing outside of it reads."""
+        return all(isinstance(node, ScalarValue) or (isinstance(node, ForLoop) and node.body.is_idle)
+                   for node in self.nodes)
+
 
 # -- control -----------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)

@@ -106,10 +106,10 @@ NAMED = {
     "two functions": ("m.mlir", "func.func @a() { return }\n  func.func @b() { return }\n", [],
                       ":2:3: error: the module has 2 functions (a, b); say which one to use [NKI-SIGNATURE]"),
     "large input": ("m.mlir", 'module {\n  func.func @f(%x: memref<65536x4096xf32, "hbm">) { return }\n}\n', [],
-                    ":2:3: error: the file declares 1,073,741,824 bytes (arg0), more than the limit of 536,870,912 "
+                    ":2:3: error: the file declares 1,073,741,824 bytes (arg0), more than the limit of 134,217,728 "
                     "[NKI-INPUT-MEMORY]"),
     "large output of streams": ("m.nkiasm", ISA_HEADER, [],
-                                ": error: the file declares 1,073,741,824 bytes (out), more than the limit of 536,870,912 "
+                                ": error: the file declares 1,073,741,824 bytes (out), more than the limit of 134,217,728 "
                                 "[NKI-INPUT-MEMORY]"),
     "an input of another name": ("m.nkiasm", ISA_HEADER.replace("65536", "1"), ["--arg", "y=4x4xf32"],
                                  ": error: there is no input 'y' [NKI-ARG]"),
@@ -204,7 +204,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
     (run_command, ["examples/mlir/tensor_add.mlir", *["--arg", "256x1024xf32"] * 3], "3 values are given for 2 inputs"),
     (run_command, [KERNEL_FILE, "--arg", "window=2", "--arg", "window=4"], SECOND_VALUE),
     (translate, ["--import-python", "examples/mlir/tensor_add.mlir"], "tensor_add.mlir is not a Python file"),
-    (translate, ["--disassemble", "/nonexistent"], "cannot read /nonexistent: No such file or directory")])
+    (translate, ["--disassemble", "no-such-file.neff"], "cannot read no-such-file.neff: No such file or directory")])
 def test_arguments_that_do_not_fit(command, arguments, message, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert command.main(arguments) == (2 if message in (*OF_THE_COMMAND_LINE, SECOND_VALUE) else 1)

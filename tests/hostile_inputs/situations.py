@@ -20,7 +20,7 @@ from ..targets.neuron.test_assembly import PROGRAM
 from .texts import HOSTILE, N
 
 HUGE = 10 ** 12
-LARGEST = 1 << 29                       # bytes that a file may declare
+LARGEST = 1 << 27                       # bytes that a file may declare
 
 # -- modules -----------------------------------------------------------------------------------------------------------
 LOOP = """func.func @f(%a: memref<4x4xf32, "hbm">) {{
@@ -41,9 +41,9 @@ MODULES = {
     "the largest argument": f'func.func @f(%a: memref<64x{LARGEST // 256}xf32, "hbm">) {{ return }}',
     "a buffer of terabytes": f'func.func @f(%a: memref<4x4xf32, "hbm">) {{\n  %0 = memref.alloc() : memref<64x{HUGE}xf32, "hbm">\n  return }}',
     "a tile of terabytes": f'func.func @f(%a: memref<4x4xf32, "hbm">) {{\n  %0 = memref.alloc() : memref<64x{HUGE}xf32, "sbuf">\n  return }}',
-    "many arguments": "func.func @f(" + ", ".join(f'%a{k}: memref<64x32768xf32, "hbm">' for k in range(63)) + ") { return }",
+    "many arguments": "func.func @f(" + ", ".join(f'%a{k}: memref<64x32768xf32, "hbm">' for k in range(15)) + ") { return }",
     "a loop of 2^63 iterations": LOOP.format(2 ** 63 - 1, EMPTY_LOOP),
-    "loops within loops": LOOP.format(2 ** 31, "scf.for %i = %c0 to %end step %c1 { " * 40 + "}" * 40),
+    "loops within loops": LOOP.format(2 ** 31, "".join(f"scf.for %i{k} = %c0 to %end step %c1 {{ " for k in range(40)) + "}" * 40),
     "a grid of 10^15 programs": 'func.func @f(%a: memref<4x4xf32, "hbm">, %id: index {nki.program_id = 0}) attributes '
                                 '{nki.grid = [1000000000000000]} { return }',
     "a loop without a step": LOOP.format(9, "scf.for %i = %c0 to %end step %c0 { }"),

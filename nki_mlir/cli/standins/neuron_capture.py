@@ -12,7 +12,7 @@ import numpy as np
 from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli.standins.tool_files import ToolError, read, read_compiled
 from nki_mlir.files import write_file
-from nki_mlir.input_limits import TENSOR_BYTES
+from nki_mlir.input_limits import ARRAY_BYTES
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
 from nki_mlir.targets.neuron.profile import profile_of
@@ -91,7 +91,7 @@ def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
             except UnreadableArray as error:
                 raise ToolError(what=f"{file}: {error}", fix="give what numpy.save wrote") from None
         else:
-            data = read(file, v.name, TENSOR_BYTES.read)
+            data = read(file, v.name, ARRAY_BYTES.read)
         if len(data) != v.nbytes:
             raise ToolError(what=f"{file} has {len(data)} bytes, input {v.name} takes {v.nbytes}",
                             fix=f"give {v.dtype.name}{list(v.shape)}")

@@ -196,11 +196,13 @@ class FunctionCompiler:
     def loop(self, node: waist.ForLoop) -> Step:
         low, high, by = (self.slot(v) for v in node.bounds)
         variable, body = self.slot(node.variable), self.block(node.body)
-        op, parallel = node.op, node.parallel
+        op, parallel, is_idle = node.op, node.parallel, node.body.is_idle
 
         def run(env: Env) -> None:
             if env[by] <= 0:
                 raise LoopStep(step=env[by]).located(location_of(op))
+            if is_idle:
+                return
             numbers = range(env[low], env[high], env[by])
             for i in reversed(numbers) if parallel and env[FREEDOM].backwards else numbers:
                 env[variable] = i
