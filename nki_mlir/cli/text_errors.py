@@ -12,8 +12,10 @@ from nki_mlir.cli.source import MalformedInput, read_module
 from nki_mlir.custom_form.lexing import VALUE, structure
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import limited_time
+from nki_mlir.text_limits import TextTooDeep
 
 MOST = 20                               # parses of a part
+CHARACTERS = 1 << 21                    # that all parses of a part but the first read, about a second's work
 BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|[!#][\w$.-]+\s*=|\"\w|\^|[a-z]\w*\.\w*(?!\s*=)|return\b|module\b)")
 FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
 NAMED = re.compile(r"'(\w+\.\w+)' op .*, found ")
@@ -37,26 +39,30 @@ def _errors_of_part(part: str, name: str) -> list[TextError]:
     all_errors: list[TextError] = []
     lines = part.split("\n")
     missing: set[str] = set()           # values of removed operations, and removed aliases
-    for _ in range(MOST):
-        errors = [_at_operation(error, lines) for error in _read("\n".join(lines), name)]
+    for _ in range(min(MOST, 1 + CHARACTERS // len(part))):
+        read, is_refused = _read("\n".join(lines), name)
+        errors = [_at_operation(error, lines) for error in read]
         all_errors += [error for error in errors if not _follows(error, lines, missing)]
+        if is_refused:
+            break
         left_out = [_leave_out(lines, line, missing) for line, _, _ in errors]
         if not any(left_out):
             break
     return list(dict.fromkeys(all_errors))
 
 
-def _read(text: str, name: str) -> list[TextError]:
-    """Parse the text once and return its errors."""
+def _read(text: str, name: str) -> tuple[list[TextError], bool]:
+    """Parse the text once. Return its errors, and whether it exceeds a limit, so that no parser reads it."""
     try:
         if text.strip():
             with limited_time():
                 read_module(text, name)
     except MalformedInput as error:
-        return [(d.line - 1, d.column - 1, d.message) for d in error.diagnostics]
+        return [(d.line - 1, d.column - 1, d.message) for d in error.diagnostics], False
     except NkiMlirError as error:
-        return [(*((error.at.line - 1, error.at.column) if error.at is not None else (0, 0)), error.headline)]
-    return []
+        at = (error.at.line - 1, error.at.column) if error.at is not None else (0, 0)
+        return [(*at, error.headline)], isinstance(error, TextTooDeep)
+    return [], False
 
 
 def _at_operation(error: TextError, lines: list[str]) -> TextError:

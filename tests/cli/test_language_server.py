@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nki_mlir.cli import text_errors
 from nki_mlir.cli.language_server import Server, errors_of
 from nki_mlir.version import __version__
 
@@ -370,3 +371,23 @@ def test_completion__has_operations_attributes_and_names():
     assert completed(CUSTOM, "nki.unary exp %t = %r") == ["%rows"]
     assert completed(CUSTOM, "%rows = nki.buffer : !") == ["!tile"]
     assert completed(CUSTOM, "arith.con") == []
+
+
+def test_a_text_beyond_a_limit__is_read_once(monkeypatch):
+    """Without the line of its error it would be refused again, for 20 times as long."""
+    reads = []
+    read = text_errors.read_module
+    monkeypatch.setattr(text_errors, "read_module", lambda text, name: reads.append(len(text)) or read(text, name))
+    chain = "!t0 = i32\n" + "".join(f"!t{k + 1} = tuple<!t{k}>\n" for k in range(300)) + "module {}"
+    assert [(line, message) for line, _, message in errors_of(chain, "x.mlir")] == [
+        (251, "nesting of 251 levels by aliases exceeds the limit of 250")]
+    assert reads == [len(chain)]
+
+
+def test_errors_of_a_large_text__are_those_of_few_parses(monkeypatch):
+    text = "".join(f'"a.b{k}"() : () -> ()\n' for k in range(30))
+    assert len(errors_of(text, "x.mlir")) == text_errors.MOST
+    monkeypatch.setattr(text_errors, "CHARACTERS", 3 * len(text))
+    assert len(errors_of(text, "x.mlir")) == 4
+    monkeypatch.setattr(text_errors, "CHARACTERS", 0)
+    assert len(errors_of(text, "x.mlir")) == 1
