@@ -11,7 +11,7 @@ one of its neighbours:
 ``r`` counts lines up to ``s``, the step from a line of results to the next. Padding is written on chip.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
 from math import prod
@@ -145,15 +145,18 @@ def source_of(nest: TileNest, form: Image, value: float) -> ImageSource | None:
     return ImageSource(source, tuple(bands), value)
 
 
-def padded_source(operations: Sequence[Operation], number: int, nest: TileNest) -> tuple[float, Operation] | None:
+def padded_source(operations: Sequence[Operation], numbers: Mapping[Operation, int], number: int, nest: TileNest
+                  ) -> tuple[float, Operation] | None:
     """Return the value of the padding around the elements that a copy writes, the operation of this number, and the
-    next operation that reads them; None if other operations write the buffer before."""
+    next operation that reads them; None if other operations write the buffer before. ``numbers`` are those of all
+    operations."""
     op = operations[number]
     buffer = memory_of(op.operands[len(op.operands) - 1])
-    users = {other for user in users_through_views(buffer) for other in (user, *enclosing(user))}
-    before = [other for other in operations[:number] if other in users and effects_of(other).touches(buffer)]
-    after = next((other for other in operations[number + 1:] if other in users and effects_of(other).touches(buffer)),
-                 None)
+    users = sorted({numbers[other] for user in users_through_views(buffer) for other in (user, *enclosing(user))
+                    if other in numbers})
+    touching = [n for n in users if n != number and effects_of(operations[n]).touches(buffer)]
+    before = [operations[n] for n in touching if n < number]
+    after = next((operations[n] for n in touching if n > number), None)
     if len(before) != 1 or before[0].name not in STRUCTURED or not in_hbm(before[0]) or (
             after is None or buffer not in effects_of(after).reads):
         return None

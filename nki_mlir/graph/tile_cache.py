@@ -134,6 +134,7 @@ class TileCache:
         self.pieces: dict[Value, int] = {}      # how many neighbouring pixels of a buffer tiles have in a partition
         self.block: Block | None = None
         self.operations: list[Operation] = []               # of the block, as it was before the first one was emitted
+        self.numbers_of: dict[Operation, int] = {}          # the number of each
         self.at = 0                                         # number of the operation that is emitted
         self.readers: dict[Value, list[tuple[int, Region]]] = {}    # operations that read a buffer, and what of it
         self.numbers: dict[Elements, list[int]] = {}        # the operations that read elements, as far as known
@@ -141,9 +142,9 @@ class TileCache:
     def begin(self, op: Operation) -> None:
         """Advance to an operation: forget the elements that the operations in between change, and the tiles that
         nothing reads from there on."""
-        if self.block is None or op.block != self.block or op not in self.operations[self.at:]:
+        if self.block is None or op.block != self.block or self.numbers_of.get(op, -1) < self.at:
             self.enter(op.block)
-        number = self.at + self.operations[self.at:].index(op)
+        number = self.numbers_of[op]
         for between in self.operations[self.at + 1:number]:
             self.pass_by(between)
         self.at = number
@@ -155,7 +156,8 @@ class TileCache:
         """Begin at the first operation of another block."""
         self.tiles, self.images, self.block, self.at, self.readers, self.numbers = {}, {}, block, 0, {}, {}
         self.operations = [entry.operation for entry in block.operations]
-        for number, op in enumerate(self.operations):
+        self.numbers_of = {op: number for number, op in enumerate(self.operations)}
+        for op, number in self.numbers_of.items():
             for elements in read_by(op):
                 self.readers.setdefault(elements.buffer, []).append((number, elements.region))
 

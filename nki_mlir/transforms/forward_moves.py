@@ -15,11 +15,12 @@ before:  linalg.generic ins(%x, %y) outs(%sums) { in * in + out }
 after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %r is transposed)
 """
 
-from nki_mlir.analysis.effects import defining, effects_of, has_uses, local_effects, memory_of, users_through_views
+from nki_mlir.analysis.effects import defining, has_uses, local_effects, memory_of, users_through_views
 from nki_mlir.analysis.view_starts import start_in_buffer
-from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
+from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.graph.views import viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.fusion import Access, fusible, read_through
@@ -38,16 +39,17 @@ class ForwardMoves(Pass, name="forward-moves"):
 def forward_moves(kernel: KernelFunction, targets: bool) -> None:
     """Forward all copies in the blocks of a kernel that can be forwarded. ``targets``: or let products write their
     targets."""
+    uses = Uses(kernel)
     aliases = any(a.kind == "input" and kernel.may_alias for a in kernel.arguments)
     for op in operations_of(kernel.op, lambda name: name == "linalg.generic"):
         copy = move(op)
         if copy is None:
             continue
-        value = constant_in(copy)
+        value = constant_in(copy, uses)
         if value is not None:
             write_constant(copy, value)
-        elif not aliases and not forward(copy) and targets:
-            write_target(copy)
+        elif not aliases and not forward(copy, uses) and targets:
+            write_target(copy, uses)
 
 
 def move(op: Operation) -> GenericOperation | None:
@@ -62,23 +64,46 @@ def move(op: Operation) -> GenericOperation | None:
     return copy if moved and copy.inputs[0].type.element_type == copy.output.type.element_type else None
 
 
-def writes(op: Operation, buffer: Value) -> bool:
-    """Return whether an operation, or one inside it, may write a buffer."""
-    return any(buffer in local_effects(inner).writes for inner in operations_of(op, lambda name: True))
+class Uses:
+    """The operations of a block that use a buffer. They follow from the uses of its views, so that a pass over many
+    operations looks at few of them for each copy."""
+
+    def __init__(self, kernel: KernelFunction) -> None:
+        self.meetings = meetings_of(kernel.op)          # at which other programs write what all of them share
+
+    def touching(self, buffer: Value, block: Block, writes: bool = False) -> list[Operation]:
+        """Return the operations that may read or write the buffer, or have one inside that may; ``writes``: or only
+        those that may write it."""
+        users = [op for op in users_through_views(buffer) if not writes or buffer in local_effects(op).writes]
+        if defining(buffer) is None:
+            users += self.meetings
+        return [op for user in users if (op := ancestor_in(block, user)) is not None]
+
+
+def ancestor_in(block: Block, op: Operation) -> Operation | None:
+    """Return the operation of a block that is or contains an operation, or None."""
+    while op.block != block:
+        if op.parent is None or op.parent.operation.parent is None:
+            return None
+        op = op.parent.operation
+    return op
+
+
+def last_of(operations: list[Operation]) -> Operation:
+    """Return the last of some operations of a block."""
+    last, *others = operations
+    for op in others:
+        if last.is_before_in_block(op):
+            last = op
+    return last
 
 
 # -- constants ---------------------------------------------------------------------------------------------------------
-def constant_in(copy: GenericOperation) -> Value | None:
+def constant_in(copy: GenericOperation, uses: Uses) -> Value | None:
     """Return the constant that fills the buffer that a copy reads, or None if it has other contents."""
-    buffer = memory_of(copy.inputs[0])
-    last_writer = next((op for op in reversed(operations_before(copy.op)) if writes(op, buffer)), None)
-    return filled_with(last_writer) if last_writer is not None else None
-
-
-def operations_before(op: Operation) -> list[Operation]:
-    """Return the operations of its block that precede it."""
-    block = [entry.operation for entry in op.block.operations]
-    return block[:block.index(op)]
+    writers = uses.touching(memory_of(copy.inputs[0]), copy.op.block, writes=True)
+    earlier = [op for op in writers if op.is_before_in_block(copy.op)]
+    return filled_with(last_of(earlier)) if earlier else None
 
 
 def filled_with(op: Operation) -> Value | None:
@@ -103,7 +128,7 @@ def write_constant(copy: GenericOperation, value: Value) -> None:
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
-def forward(copy: GenericOperation) -> bool:
+def forward(copy: GenericOperation, uses: Uses) -> bool:
     """Let all operations that read the copy read its source. Return whether all can."""
     buffer, source = memory_of(copy.output), memory_of(copy.inputs[0])
     origin = defining(buffer)
@@ -111,13 +136,14 @@ def forward(copy: GenericOperation) -> bool:
             start_in_buffer(copy.inputs[0]).terms):
         return False
     users = [op for op in users_through_views(buffer) if op != copy.op]
-    order = [entry.operation for entry in copy.op.block.operations]
+    block = copy.op.block
     readers = [reader_of(op, copy) for op in users]
-    if not users or any(op not in order or order.index(op) < order.index(copy.op) for op in users):
+    if not users or any(op.block != block or not copy.op.is_before_in_block(op) for op in users):
         return False
-    last_user = max(map(order.index, users))
+    last_user = last_of(users)
     if any(reader is None for reader in readers) or any(
-            writes(op, source) for op in order[order.index(copy.op) + 1:last_user + 1]):
+            copy.op.is_before_in_block(op) and not last_user.is_before_in_block(op)
+            for op in uses.touching(source, block, writes=True)):
         return False
     for reader, sources in filter(None, readers):
         reader.replace_inputs(sources)
@@ -127,27 +153,27 @@ def forward(copy: GenericOperation) -> bool:
     return True
 
 
-def write_target(copy: GenericOperation) -> None:
+def write_target(copy: GenericOperation, uses: Uses) -> None:
     """Let the products that write the source of a copy write its target, if nothing else uses the source, and nothing
     uses the target in between. ``fuse-tiles`` does so for operations that fold nothing."""
     source, target, start = copy.inputs[0], memory_of(copy.output), start_in_buffer(copy.output)
-    buffer, order = memory_of(source), [entry.operation for entry in copy.op.block.operations]
+    buffer, block = memory_of(source), copy.op.block
     origin, target_origin = defining(buffer), defining(target)
     writers = [op for op in users_through_views(buffer) if op != copy.op]
     if origin is None or origin.name != "memref.alloc" or whole_buffer(source) is None or start.terms or (
             target_origin is not None and target_origin.name != "memref.alloc"):
         return
-    nests = [nest for op in writers if op in order and (nest := writer_of(op, source)) is not None]
-    positions = [order.index(op) for op in writers if op in order]
+    nests = [nest for op in writers if op.block == block and (nest := writer_of(op, source)) is not None]
     from_axes, to_axes = axes_of(copy.maps[0]), axes_of(copy.maps[-1])
     if len(nests) < len(writers) or all(nest.parallel for nest in nests) or -1 in from_axes or (
-            sorted(from_axes) != sorted(to_axes)) or max(positions) > order.index(copy.op):
+            sorted(from_axes) != sorted(to_axes)) or any(copy.op.is_before_in_block(op) for op in writers):
         return
-    between = order[min(positions):order.index(copy.op)]
-    if any(effects_of(op).touches(target) for op in between):
+    first = next(op for op in writers if not any(other.is_before_in_block(op) for other in writers))
+    if any(op.is_before_in_block(copy.op) and not op.is_before_in_block(first)
+           for op in uses.touching(target, block)):
         return
-    if target_origin is not None and target_origin in between:     # an earlier one stays: others write it before
-        target_origin.move_before(between[0])
+    if target_origin is not None and target_origin.block == block and not target_origin.is_before_in_block(first):
+        target_origin.move_before(first)                # an earlier one stays: others write it before
     for nest in nests:
         with ir.InsertionPoint(nest.op), nest.op.location:
             view = viewed_as(target, ir.MemRefType(copy.output.type), start)

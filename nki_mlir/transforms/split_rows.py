@@ -79,6 +79,11 @@ class RowOperand:
     first: int = 0              # number of the buffer's row that is row 0
 
     @property
+    def rows_of_buffer(self) -> tuple[int, int]:
+        """The step and the first of the rows: equal ones are the same rows of a buffer."""
+        return self.step, self.first
+
+    @property
     def row_bytes(self) -> int:
         return (self.step if self.apart else self.elements) * self.dtype_bytes
 
@@ -161,6 +166,11 @@ class RowRun:
 
     room: int
     operations: list[RowOperation] = field(default_factory=list)
+    written: set[Value] = field(default_factory=set)
+    spread: set[Value] = field(default_factory=set)     # buffers of which an operation reads rows that are not apart
+    shared: dict[Value, int] = field(default_factory=dict)
+    steps: dict[Value, set[tuple[int, int]]] = field(default_factory=dict)
+    is_aligned: bool = True         # whether all use the same rows of each buffer that one of them writes
 
     @property
     def rows(self) -> int:
@@ -184,28 +194,37 @@ class RowRun:
 
     def reloaded_bytes(self, count: int) -> int:
         """Return bytes that blocks of this many rows load again if what all rows share does not stay on chip."""
-        return shared_bytes(self.operations) * (-(-self.rows // count) - 1)
+        return sum(self.shared.values()) * (-(-self.rows // count) - 1)
 
     def rows_that_fit(self) -> int:
         """Return of how many rows there is room beside what all rows share."""
-        beside = (self.room * SHARE - shared_bytes(self.operations)) * FILL // 100
+        beside = (self.room * SHARE - sum(self.shared.values())) * FILL // 100
         return min(self.room, beside) // self.row_bytes(1)
 
     def takes(self, operation: RowOperation) -> bool:
         """Return whether an operation may follow."""
         if not self.operations:
             return True
-        every = [*self.operations, operation]
-        written = {other.result.buffer for other in every}
-        if any(not operand.apart and operand.buffer in written
-               for other in every for operand in other.operands.values()):
+        operands, result = operation.operands.values(), operation.result.buffer
+        apart = all(operand.apart or operand.buffer not in (result, *self.written) for operand in operands)
+        if not apart or not self.is_aligned or result in self.spread or operation.rows != self.rows:
             return False
-        steps: dict[Value, set[tuple[int, int]]] = {}
-        for other in every:
-            for operand in other.operands.values():
-                steps.setdefault(operand.buffer, set()).add((operand.step, operand.first))
-        return operation.rows == self.rows and shared_bytes(every) <= self.room and all(
-            len(steps[other.result.buffer]) == 1 for other in every)
+        steps = {operand.buffer: self.steps.get(operand.buffer, {operand.rows_of_buffer}) for operand in operands}
+        aligned = all(steps[operand.buffer] == {operand.rows_of_buffer} for operand in operands
+                      if operand.buffer == result or operand.buffer in self.written)
+        return aligned and sum((self.shared | shared_by_rows([operation])).values()) <= self.room
+
+    def add(self, operation: RowOperation) -> None:
+        """Let an operation follow."""
+        self.operations.append(operation)
+        self.written.add(operation.result.buffer)
+        self.shared |= shared_by_rows([operation])
+        for operand in operation.operands.values():
+            self.steps.setdefault(operand.buffer, set()).add(operand.rows_of_buffer)
+            if not operand.apart:
+                self.spread.add(operand.buffer)
+        self.is_aligned &= all(len(self.steps[operand.buffer]) == 1 for operand in operation.operands.values()
+                               if operand.buffer in self.written)
 
     def split(self, count: int) -> None:
         """Write the operations of one block of ``count`` rows after the other in place of the run."""
@@ -223,10 +242,10 @@ class RowRun:
             operation.nest.op.erase()
 
 
-def shared_bytes(operations: Sequence[RowOperation]) -> int:
+def shared_by_rows(operations: Sequence[RowOperation]) -> dict[Value, int]:
     """Return the bytes of the operands that all rows share."""
-    return sum({operand.buffer: prod(ir.MemRefType(operand.value.type).shape) * operand.dtype_bytes
-                for operation in operations for operand in operation.operands.values() if not operand.step}.values())
+    return {operand.buffer: prod(ir.MemRefType(operand.value.type).shape) * operand.dtype_bytes
+            for operation in operations for operand in operation.operands.values() if not operand.step}
 
 
 def runs_of(kernel: KernelFunction, room: int) -> Iterator[RowRun]:
@@ -242,4 +261,4 @@ def runs_of(kernel: KernelFunction, room: int) -> Iterator[RowRun]:
                 yield run
             run = RowRun(room)
         if operation is not None:
-            run.operations.append(operation)
+            run.add(operation)

@@ -129,7 +129,8 @@ def test_syntax_trees_have_at_least_as_many_nodes_as_a_scan_says(file):
 
 @pytest.mark.parametrize("text, nodes", [("", 0), ("a, b, c, d", 3), ("a;b;c", 2), ("'a, b, c'  # d, e", 0),
                                          ('"""a,\nb,\n"""', 0), ("a\nb\nc\nd", 2), ("a b c d e f g h", 2),
-                                         ("'''it\\'s, a'''", 0), ("'a\\', b', c", 1), ("f(1,\n  2)", 1)])
+                                         ("'''it\\'s, a'''", 0), ("'a\\', b', c", 1), ("f(1,\n  2)", 1), ("f'{a}{b}'", 4), ("x = rF'{a}{{b}}'", 2),
+                                         ("'{a}'", 0), ("self'{a}'", 0), ("f\"{a:{b}}\", 1", 5), ("Rf'{a}'", 2)])
 def test_examples_of_scans(text, nodes):
     assert nesting.least_nodes(text) == nodes
 
