@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Hostile inputs through each entry: none ends in a traceback, takes seconds of CPU time or hundreds of megabytes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..property_counts import FUZZ
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EVERY = 1 if FUZZ else 151
+
+
+@pytest.mark.fuzz
+def test_no_input_takes_long_or_much_memory():
+    """The tool of the table measures in a process that is smaller than those that it measures."""
+    ended = subprocess.run([sys.executable, "-m", "tests.hostile_inputs.entries", "--seconds=2", f"--every={EVERY}"],
+                           cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("\n") >= 5
