@@ -39,7 +39,7 @@ class ForwardMoves(Pass, name="forward-moves"):
 def forward_moves(kernel: KernelFunction, targets: bool) -> None:
     """Forward all copies in the blocks of a kernel that can be forwarded. ``targets``: or let products write their
     targets."""
-    uses = Uses(kernel)
+    uses = BlockUses(kernel)
     aliases = any(a.kind == "input" and kernel.may_alias for a in kernel.arguments)
     for op in operations_of(kernel.op, lambda name: name == "linalg.generic"):
         copy = move(op)
@@ -64,7 +64,7 @@ def move(op: Operation) -> GenericOperation | None:
     return copy if moved and copy.inputs[0].type.element_type == copy.output.type.element_type else None
 
 
-class Uses:
+class BlockUses:
     """The operations of a block that use a buffer. They follow from the uses of its views, so that a pass over many
     operations looks at few of them for each copy."""
 
@@ -91,15 +91,15 @@ def ancestor_in(block: Block, op: Operation) -> Operation | None:
 
 def last_of(operations: list[Operation]) -> Operation:
     """Return the last of some operations of a block."""
-    last, *others = operations
-    for op in others:
+    last = operations[0]
+    for op in operations[1:]:
         if last.is_before_in_block(op):
             last = op
     return last
 
 
 # -- constants ---------------------------------------------------------------------------------------------------------
-def constant_in(copy: GenericOperation, uses: Uses) -> Value | None:
+def constant_in(copy: GenericOperation, uses: BlockUses) -> Value | None:
     """Return the constant that fills the buffer that a copy reads, or None if it has other contents."""
     writers = uses.touching(memory_of(copy.inputs[0]), copy.op.block, writes=True)
     earlier = [op for op in writers if op.is_before_in_block(copy.op)]
@@ -128,7 +128,7 @@ def write_constant(copy: GenericOperation, value: Value) -> None:
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
-def forward(copy: GenericOperation, uses: Uses) -> bool:
+def forward(copy: GenericOperation, uses: BlockUses) -> bool:
     """Let all operations that read the copy read its source. Return whether all can."""
     buffer, source = memory_of(copy.output), memory_of(copy.inputs[0])
     origin = defining(buffer)
@@ -153,7 +153,7 @@ def forward(copy: GenericOperation, uses: Uses) -> bool:
     return True
 
 
-def write_target(copy: GenericOperation, uses: Uses) -> None:
+def write_target(copy: GenericOperation, uses: BlockUses) -> None:
     """Let the products that write the source of a copy write its target, if nothing else uses the source, and nothing
     uses the target in between. ``fuse-tiles`` does so for operations that fold nothing."""
     source, target, start = copy.inputs[0], memory_of(copy.output), start_in_buffer(copy.output)

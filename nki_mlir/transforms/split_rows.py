@@ -16,7 +16,7 @@ begins another run. Blocks of matrices may load these operands again: that must 
 chip.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -166,9 +166,10 @@ class RowRun:
 
     room: int
     operations: list[RowOperation] = field(default_factory=list)
-    written: set[Value] = field(default_factory=set)
+    results: set[Value] = field(default_factory=set)
     spread: set[Value] = field(default_factory=set)     # buffers of which an operation reads rows that are not apart
     shared: dict[Value, int] = field(default_factory=dict)
+    shared_bytes: int = 0
     steps: dict[Value, set[tuple[int, int]]] = field(default_factory=dict)
     is_aligned: bool = True         # whether all use the same rows of each buffer that one of them writes
 
@@ -194,11 +195,11 @@ class RowRun:
 
     def reloaded_bytes(self, count: int) -> int:
         """Return bytes that blocks of this many rows load again if what all rows share does not stay on chip."""
-        return sum(self.shared.values()) * (-(-self.rows // count) - 1)
+        return self.shared_bytes * (-(-self.rows // count) - 1)
 
     def rows_that_fit(self) -> int:
         """Return of how many rows there is room beside what all rows share."""
-        beside = (self.room * SHARE - sum(self.shared.values())) * FILL // 100
+        beside = (self.room * SHARE - self.shared_bytes) * FILL // 100
         return min(self.room, beside) // self.row_bytes(1)
 
     def takes(self, operation: RowOperation) -> bool:
@@ -206,25 +207,31 @@ class RowRun:
         if not self.operations:
             return True
         operands, result = operation.operands.values(), operation.result.buffer
-        apart = all(operand.apart or operand.buffer not in (result, *self.written) for operand in operands)
+        apart = all(operand.apart or not (operand.buffer == result or operand.buffer in self.results)
+                    for operand in operands)
         if not apart or not self.is_aligned or result in self.spread or operation.rows != self.rows:
             return False
         steps = {operand.buffer: self.steps.get(operand.buffer, {operand.rows_of_buffer}) for operand in operands}
         aligned = all(steps[operand.buffer] == {operand.rows_of_buffer} for operand in operands
-                      if operand.buffer == result or operand.buffer in self.written)
-        return aligned and sum((self.shared | shared_by_rows([operation])).values()) <= self.room
+                      if operand.buffer == result or operand.buffer in self.results)
+        return aligned and self.shared_bytes + self.more_shared(operation) <= self.room
+
+    def more_shared(self, operation: RowOperation) -> int:
+        """Return the bytes that all rows share if an operation follows, beyond those that they share now."""
+        return sum(size - self.shared.get(buffer, 0) for buffer, size in shared_by_rows(operation).items())
 
     def add(self, operation: RowOperation) -> None:
         """Let an operation follow."""
         self.operations.append(operation)
-        self.written.add(operation.result.buffer)
-        self.shared |= shared_by_rows([operation])
+        self.results.add(operation.result.buffer)
+        self.shared_bytes += self.more_shared(operation)
+        self.shared |= shared_by_rows(operation)
         for operand in operation.operands.values():
             self.steps.setdefault(operand.buffer, set()).add(operand.rows_of_buffer)
             if not operand.apart:
                 self.spread.add(operand.buffer)
         self.is_aligned &= all(len(self.steps[operand.buffer]) == 1 for operand in operation.operands.values()
-                               if operand.buffer in self.written)
+                               if operand.buffer in self.results)
 
     def split(self, count: int) -> None:
         """Write the operations of one block of ``count`` rows after the other in place of the run."""
@@ -242,10 +249,10 @@ class RowRun:
             operation.nest.op.erase()
 
 
-def shared_by_rows(operations: Sequence[RowOperation]) -> dict[Value, int]:
+def shared_by_rows(operation: RowOperation) -> dict[Value, int]:
     """Return the bytes of the operands that all rows share."""
     return {operand.buffer: prod(ir.MemRefType(operand.value.type).shape) * operand.dtype_bytes
-            for operation in operations for operand in operation.operands.values() if not operand.step}
+            for operand in operation.operands.values() if not operand.step}
 
 
 def runs_of(kernel: KernelFunction, room: int) -> Iterator[RowRun]:

@@ -20,7 +20,7 @@ class Flaw(NamedTuple):
     line: int
 
 
-class Written(NamedTuple):
+class FlawedKernel(NamedTuple):
     """A kernel, its arguments by variant, and its flaws by name."""
 
     kernel: Any
@@ -28,7 +28,7 @@ class Written(NamedTuple):
     flaws: dict[str, Flaw]
 
 
-WRITTEN: dict[str, Written] = {}
+KERNELS: dict[str, FlawedKernel] = {}
 
 
 def register(kernel: Any, **variants: Callable[[], tuple[Any, ...]]) -> None:
@@ -40,7 +40,7 @@ def register(kernel: Any, **variants: Callable[[], tuple[Any, ...]]) -> None:
             for part in mark[1].split("; "):
                 kind, _, names = part.partition(": ")
                 flaws.update({name: Flaw(kind, number) for name in names.split(", ")})
-    WRITTEN[f"{kernel.func.__module__.rpartition('.')[2]}.{kernel.func.__name__}"] = Written(
+    KERNELS[f"{kernel.func.__module__.rpartition('.')[2]}.{kernel.func.__name__}"] = FlawedKernel(
         kernel, {name: make() for name, make in variants.items()}, flaws)
 
 

@@ -135,11 +135,11 @@ def quantized(x, flaw=""):
     largest = nl.max(nl.abs(tile), axis=1)
     scale = nl.multiply(largest, 1.0 / 127)
     if flaw == "scale forgotten":
-        whole = nl.copy(nl.multiply(tile, 10.0), dtype=nl.int8)  # range: scale forgotten
+        rounded = nl.copy(nl.multiply(tile, 10.0), dtype=nl.int8)  # range: scale forgotten
     elif flaw == "negative in uint8":
-        whole = nl.copy(nl.copy(tile, dtype=nl.uint8), dtype=nl.int8)  # range: negative in uint8
+        rounded = nl.copy(nl.copy(tile, dtype=nl.uint8), dtype=nl.int8)  # range: negative in uint8
     else:
-        whole = nl.copy(nl.multiply(tile, nl.reciprocal(scale)), dtype=nl.int8)
+        rounded = nl.copy(nl.multiply(tile, nl.reciprocal(scale)), dtype=nl.int8)
     if flaw == "scale of zero":
         zero = nl.subtract(scale, scale)
         nl.store(scales, nl.multiply(nl.divide(zero, zero), scale))  # not-finite: scale of zero
@@ -149,7 +149,7 @@ def quantized(x, flaw=""):
         nl.store(scales, scale)
     if flaw == "stored twice":
         nl.store(out, nl.copy(tile, dtype=nl.int8))  # dead-store: stored twice
-    nl.store(out, whole)
+    nl.store(out, rounded)
     return out, scales
 
 

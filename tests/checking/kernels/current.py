@@ -28,7 +28,7 @@ def rms_norm(x, g, flaw=""):
     end = rows // 128 * 128 if flaw == "rows rounded down" else rows
     for start in range(0, end, 128):
         count = min(128, rows - start)
-        if flaw == "whole tiles":
+        if flaw == "tiles of 128 rows":
             count = 128
         tile = nl.ndarray((count, columns), dtype=x.dtype, buffer=nl.sbuf)
         square = nl.ndarray((count, columns), dtype=nl.float32, buffer=nl.sbuf)
@@ -37,7 +37,7 @@ def rms_norm(x, g, flaw=""):
             nisa.memset(dst=tile, value=1.0)
             nisa.dma_copy(dst=x[start:start + count], src=tile)  # overwritten-input: operands swapped
         else:
-            nisa.dma_copy(dst=tile, src=x[start:start + count])  # out-of-bounds: whole tiles
+            nisa.dma_copy(dst=tile, src=x[start:start + count])  # out-of-bounds: tiles of 128 rows
         nisa.activation_reduce(dst=square, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=scale)
         if flaw == "root of a difference":
             nisa.tensor_scalar(dst=scale, data=scale, op0=nl.subtract, operand0=1e6)
@@ -175,7 +175,7 @@ def quantized(x, flaw=""):
     tile = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
     largest = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
     inverse = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
-    whole = nl.ndarray((rows, columns), dtype=nl.int8, buffer=nl.sbuf)
+    rounded = nl.ndarray((rows, columns), dtype=nl.int8, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
     nisa.tensor_reduce(dst=largest, op=nl.maximum, data=tile, axis=1)
     if flaw == "sign of the largest":
@@ -186,13 +186,13 @@ def quantized(x, flaw=""):
         nisa.tensor_tensor(dst=largest, data1=largest, data2=smallest, op=nl.maximum)
     nisa.tensor_scalar(dst=largest, data=largest, op0=nl.multiply, operand0=1.0 / 127)
     if flaw == "inverse never written":
-        nisa.tensor_scalar(dst=whole, data=tile, op0=nl.multiply, operand0=inverse)  # unwritten-read: inverse never written
+        nisa.tensor_scalar(dst=rounded, data=tile, op0=nl.multiply, operand0=inverse)  # unwritten-read: inverse never written
     else:
         nisa.reciprocal(dst=inverse, data=largest)
-        nisa.tensor_scalar(dst=whole, data=tile, op0=nl.multiply, operand0=inverse)  # range: sign of the largest
+        nisa.tensor_scalar(dst=rounded, data=tile, op0=nl.multiply, operand0=inverse)  # range: sign of the largest
     if flaw == "inverse computed again":
         nisa.reciprocal(dst=inverse, data=largest)  # dead-store: inverse computed again
-    nisa.dma_copy(dst=out, src=whole)
+    nisa.dma_copy(dst=out, src=rounded)
     nisa.dma_copy(dst=scales, src=largest)
     if flaw == "scale in float8":
         tiny = nl.ndarray((rows, 1), dtype=nl.float8_e4m3, buffer=nl.sbuf)
@@ -329,7 +329,7 @@ def window(x, start, flaw=""):
     out = nl.ndarray((rows, 16), dtype=nl.int8, buffer=nl.shared_hbm)
     first = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
     part = nl.ndarray((rows, 16), dtype=nl.float32, buffer=nl.sbuf)
-    whole = nl.ndarray((rows, 16), dtype=nl.int8, buffer=nl.sbuf)
+    rounded = nl.ndarray((rows, 16), dtype=nl.int8, buffer=nl.sbuf)
     nisa.dma_copy(dst=first, src=start)
     if flaw == "a window beyond the rows":
         nisa.tensor_scalar(dst=first, data=first, op0=nl.add, operand0=rows * columns)
@@ -341,10 +341,10 @@ def window(x, start, flaw=""):
     else:
         nisa.dma_copy(dst=part, src=moved)  # out-of-bounds: a window beyond the rows
     if flaw == "too large for int8":
-        nisa.tensor_scalar(dst=whole, data=part, op0=nl.multiply, operand0=1000.0)  # range: too large for int8
+        nisa.tensor_scalar(dst=rounded, data=part, op0=nl.multiply, operand0=1000.0)  # range: too large for int8
     else:
-        nisa.tensor_scalar(dst=whole, data=part, op0=nl.multiply, operand0=100.0)  # unwritten-read: half of the window
-    nisa.dma_copy(dst=out, src=whole)
+        nisa.tensor_scalar(dst=rounded, data=part, op0=nl.multiply, operand0=100.0)  # unwritten-read: half of the window
+    nisa.dma_copy(dst=out, src=rounded)
     return out
 
 
