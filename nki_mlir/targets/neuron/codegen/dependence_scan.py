@@ -15,7 +15,7 @@ import numpy as np
 from nki_mlir.targets.runtime.compiled_class import CompiledClass, InstanceRecord, new_array, unset_array, with_lists
 
 DIRECT = 2                      # steps that a step comes after: if there are more, implied ones are dropped
-PAYS_OFF = 40_000               # steps over which Python walks in the time that the code takes to compile
+PAYS_OFF = 3_000                # steps over which Python walks in the time that the code takes to compile
 
 
 class PartnerColumns(NamedTuple):

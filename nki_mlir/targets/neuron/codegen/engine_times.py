@@ -5,11 +5,11 @@ When they are free, and until when a step occupies them; the times are those of 
 """
 
 from nki_mlir.machine import ENGINES, Engine
-from nki_mlir.targets.neuron.codegen.event_queue import EventQueue
 from nki_mlir.targets.neuron.codegen.graph_columns import columns_of
 from nki_mlir.targets.neuron.codegen.ready_steps import ReadySteps
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.timing.event_queue import EventQueue
 from nki_mlir.targets.neuron.timing.ramp import RampSpeed
 from nki_mlir.targets.runtime.compiled_class import float_array, int_array, new_array, new_floats
 

@@ -21,7 +21,7 @@ from nki_mlir.targets.runtime.compiled_class import (
     with_lists,
 )
 
-PAYS_OFF = 100_000              # steps that Python orders in the time that the code takes to compile
+PAYS_OFF = 6_000                # steps that Python orders in the time that the code takes to compile
 
 
 class MemoryOrder:

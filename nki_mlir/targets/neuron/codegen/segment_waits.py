@@ -32,7 +32,7 @@ from nki_mlir.targets.runtime.compiled_class import (
 )
 
 QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
-PAYS_OFF = 60_000               # steps whose waits Python determines in the time that the code takes to compile
+PAYS_OFF = 3_000                # steps whose waits Python determines in the time that the code takes to compile
 
 
 class WaitScan:
