@@ -34,6 +34,7 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.dots`` | a nest | it rounds values to bfloat16 by sums of products of 16-bit words |
 | ``native.extrema`` | a nest | it computes extrema without repairs of NaN and zeros that no result shows |
 | ``native.delays`` | a nest | each iteration rounds to bfloat16 and stores the results of the one before |
+| ``native.halves`` | a nest | it computes in registers of 32 bytes |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
 | ``native.pairs`` | a product | each float32 of its factors stands for two bfloat16 of neighbouring positions |
 | ``native.next`` | a product | it prefetches the factor of the loop's next product, this many bytes further on |
@@ -45,7 +46,7 @@ SPREAD, STREAMS, AHEAD, FIELDS = "native.spread", "native.streams", "native.ahea
 FRESH, PAIRS, NEXT, FIXED = "native.fresh", "native.pairs", "native.next", "native.fixed"
 WORDS, POWERS, ZEROS = "native.words", "native.powers", "native.zeros"
 COMPARES, NANS, ROUNDS, EXTREMA = "native.compares", "native.nans", "native.rounds", "native.extrema"
-DOTS, DELAYS = "native.dots", "native.delays"
+DOTS, DELAYS, HALVES = "native.dots", "native.delays", "native.halves"
 CHECK, CHECK_LIMITS, PACKED_PRODUCT = "native.check", "native.check_limits", "native.packed_product"
 TABLE, LOOKUP = "native.table", "native.lookup"
 

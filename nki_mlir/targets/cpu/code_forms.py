@@ -5,7 +5,8 @@
 denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
 ``nans`` repairs no NaN where roundings to bfloat16 keep them, ``rounds`` rounds the values of a body to bfloat16 by the
 host's instruction before one test for denormals, ``dots`` rounds them by sums of products of words, ``extrema`` leaves
-out repairs of maxima and minima, ``delays`` rounds and stores results one iteration later.
+out repairs of maxima and minima, ``delays`` rounds and stores results one iteration later, ``halves`` computes in
+registers of 32 bytes.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nki_mlir.dialects import native
-from nki_mlir.scalar.dtypes import BFLOAT16
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
@@ -23,6 +24,8 @@ from nki_mlir.targets.cpu.roundings import keeping_nans, roundings
 from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS, schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
+
+IN_ANY_REGISTERS = frozenset({"add", "subtract", "multiply", "square"})
 
 
 class CodeForm(NamedTuple):
@@ -82,6 +85,16 @@ def can_delay_stores(nest: Nest) -> bool:
     return bool(delayed_outputs(nest, schedule(nest)))
 
 
+def can_halve(nest: Nest) -> bool:
+    """Return whether a nest stores vectors, and the code of its steps has no instruction of the host that needs
+    registers of 64 bytes."""
+    plan = schedule(nest)
+    return host.lanes() == WITH_32_REGISTERS and plan.vector is not None and not (nest.mask or nest.reduced) and all(
+        o.strides[plan.vector] in (0, 1) for o in nest.operands) and all(
+        step.kind == "constant" or (step.kind == "alu" and step.name in IN_ANY_REGISTERS and step.dtype is FLOAT32)
+        for step in nest.steps)
+
+
 CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
     CodeForm(native.WORDS, can_load_words, "load whole vectors of bfloat16"),
     CodeForm(native.POWERS, can_select_powers, "compute exp, or this host has no instruction that selects powers"),
@@ -91,7 +104,8 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
     CodeForm(native.ROUNDS, can_round_untested, "round pairs of registers to bfloat16 and read them as float32"),
     CodeForm(native.DOTS, can_add_words, "round vectors to bfloat16 and read them as float32"),
     CodeForm(native.EXTREMA, can_simplify_extrema, "compute extrema of float32 of which a repair shows in no result"),
-    CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"))}
+    CodeForm(native.DELAYS, can_delay_stores, "round vectors to bfloat16 in its innermost loop"),
+    CodeForm(native.HALVES, can_halve, "copy, add, subtract or multiply vectors of float32 side by side"))}
 
 
 def can_have(routine: object, form: str) -> bool:

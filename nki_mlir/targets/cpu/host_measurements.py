@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.code_forms import with_instructions
+from nki_mlir.targets.cpu.code_forms import with_form, with_instructions
 from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct, product_of_panels, tiles
 from nki_mlir.targets.cpu.fitted import fit_of, lookups, name_of
 from nki_mlir.targets.cpu.lanes import FITTED
@@ -83,6 +83,11 @@ def gain_of_fit(function: TabulatedFunction) -> float:
     return _gain_of_table(function.over(ARGUMENTS), lookups(ARGUMENTS, name_of(function, fit)), function.alone)
 
 
+def gain_of_halves() -> float:
+    """Return the ratio of the time of a sum of arrays in memory, in registers of 64 bytes, to that in 32."""
+    return memoized("halves")[0]
+
+
 @cache
 def _gain_of_table(function: Nest, lookups: Nest, alone: Nest) -> float:
     name = lookups.steps[0].name
@@ -100,7 +105,7 @@ def _gain_of_table(function: Nest, lookups: Nest, alone: Nest) -> float:
 def memoized(measurement: str) -> list[float]:
     """Return the result of a measurement of this module in an earlier process, or measure and store it."""
     measures: dict[str, Callable[[], Sequence[float]]] = {
-        "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs, "amx": _amx}
+        "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs, "amx": _amx, "halves": _halves}
     return measured_once(measurement, measures[measurement])
 
 
@@ -147,6 +152,16 @@ def _amx() -> list[float]:
     product = TileRegisterProduct(down, across, DEPTH, across * PANEL, True)
     sizes = down * DEPTH * PANEL, across * DEPTH * PANEL, down * across * PANEL ** 2
     return [down * across * PANEL ** 2 * DEPTH / _seconds(product, [aligned_zeros(size) for size in sizes])]
+
+
+def _halves() -> list[float]:
+    count = min(2 * caches().third, MOST_READ) // (3 * FLOAT32.itemsize)
+    nest = Nest((count,), frozenset(), (Operand(FLOAT32, (1,)),) * 2, 0, (Operand(FLOAT32, (1,)),),
+                (Step("alu", FLOAT32, (0, 1), "add"),), (3,))
+    arrays = [aligned_zeros(count) for _ in range(3)]
+    for array in arrays:
+        array.fill(1.0)                                 # pages that nothing has written are one page
+    return [_seconds(nest, arrays) / _seconds(with_form(nest, "halves"), arrays)]
 
 
 def read_rate(size: int) -> float:

@@ -8,6 +8,7 @@ PIPELINE = {"trim-tiles": "", "zero-unwritten": "", "fit-functions": "", "tabula
             "forward-factors": "", "store-products": "", "divide-columns": "", "pad-rows": "", "reuse-tiles": "",
             "deepen-products": "", "prefetch-factors": "", "join-nests": "", "chunk-rows": "", "prefetch-rows": "",
             "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "", "compare-words": "",
-            "leave-nans": "", "round-pairs": "", "round-words": "", "simplify-extrema": "", "delay-stores": ""}
+            "leave-nans": "", "round-pairs": "", "round-words": "", "simplify-extrema": "", "delay-stores": "",
+            "halve-vectors": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

@@ -222,6 +222,8 @@ class Limits:
 TileRoutine = RowCopies | LargestEight | IndicesOfEight         # of operations on tiles that are not nests
 Routine = Nest | AddressedNest | TileProduct | TileRegisterProduct | Limits | TileRoutine
 
+HALVED = '[["prefer-vector-width", "256"], ["min-legal-vector-width", "256"]]'       # LLVM divides wider vectors
+
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
   llvm.return %fine : i64
@@ -302,4 +304,6 @@ def _emit(function: Operation, routine: Routine) -> None:
             function.attributes["target_features"] = ir.Attribute.parse(FEATURES)
         if isinstance(routine, Nest):
             routine = with_memory(routine) if contraction_of(routine) is None else TileProduct(routine)
+        if isinstance(routine, AddressedNest) and "halves" in routine.forms:
+            function.attributes["passthrough"] = ir.Attribute.parse(HALVED)
         routine.emit(code, words)

@@ -50,8 +50,11 @@ class Memory:
 def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), simplify: bool = True,
         forms: Sequence[str] = ()) -> None:
     """Call the compiled routine on the memories. Its code has those of the forms that it can have."""
-    nest = nest.simplified if simplify else nest
-    routine = with_forms(nest, forms)
+    call(with_forms(nest.simplified if simplify else nest, forms), memories, symbols)
+
+
+def call(routine: Nest | AddressedNest, memories: Sequence[Memory], symbols: Sequence[int] = ()) -> None:
+    """Call a compiled routine on the memories."""
     words = [m.address for m in memories] + list(symbols)
     pack = (ctypes.c_int64 * max(1, len(words)))(*words)
     batch, number = compiled([routine])[routine]

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Each form of code gives the bits of the code without it; exp by sixteenths of powers has a bound instead."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest
-from nki_mlir.targets.cpu.code_forms import can_have
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
+from nki_mlir.targets.cpu.code_forms import IN_ANY_REGISTERS, can_have
 from nki_mlir.targets.cpu.delayed_stores import delayed_outputs
+from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-from .nest_reference import ALL_FORMS, Memory, bits, run, with_forms
+from .nest_reference import ALL_FORMS, Memory, bits, call, run, with_forms
 
 ROWS = 3
 
@@ -83,4 +86,43 @@ def test_forms__are_those_that_code_of_a_nest_can_have() -> None:
     if host.multiplies_pairs():
         routine = with_forms(nest, ALL_FORMS)
         assert isinstance(routine, AddressedNest)
-        assert routine.forms == ALL_FORMS
+        assert routine.forms == tuple([form for form in ALL_FORMS if form != "halves"])
+
+
+@pytest.mark.skipif(host.lanes() != 16, reason="no registers of 64 bytes")
+@pytest.mark.parametrize("columns", (16, 100, 576))
+@pytest.mark.parametrize("streams", (False, True))
+def test_halves__of_each_step_keep_bits(columns: int, streams: bool) -> None:
+    row = Operand(FLOAT32, (columns, 1))
+    # Each step reads the one before.
+    steps = [Step("constant", FLOAT32, (), "", 1.5)] + [
+        Step("alu", FLOAT32, (3 + k,) if name == "square" else (k % 2, 3 + k), name)
+        for k, name in enumerate(sorted(IN_ANY_REGISTERS))]
+    nest = Nest((ROWS, columns), frozenset(), (row, row), 0, (row,), tuple(steps), (2 + len(steps),))
+    assert can_have(nest, "halves")
+    results = []
+    for forms in ((), ("halves",)):
+        rng = np.random.default_rng(columns)
+        memories = [Memory(nest, operand, rng) for operand in nest.operands]
+        for memory in memories[:2]:
+            special = rng.choice(np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3e38]), memory.array.size)
+            memory.array[:] = np.where(rng.random(special.size) < 0.8, rng.uniform(-2, 2, special.size), special)
+        routine = with_forms(nest, forms)
+        use = MemoryUse((0,) if streams else ())
+        call(replace(with_memory(routine), use=use), memories)
+        results.append(memories[2].raw.copy())
+    np.testing.assert_array_equal(*results)
+
+
+def test_halves__are_for_plain_steps_along_rows() -> None:
+    row, column = Operand(FLOAT32, (64, 1)), Operand(FLOAT32, (1, 64))
+
+    def nest(source: Operand, *steps: Step) -> Nest:
+        return Nest((64, 64), frozenset(), (source,), 0, (row,), steps, (1 + len(steps) if steps else 0,))
+    wide = host.lanes() == 16
+    assert can_have(nest(row), "halves") == can_have(nest(row, Step("alu", FLOAT32, (0, 0), "add")), "halves") == wide
+    for step in (Step("alu", FLOAT32, (0, 0), "maximum"), Step("activation", FLOAT32, (0,), "exp")):
+        assert not can_have(nest(row, step), "halves")
+    assert not can_have(nest(column), "halves")
+    assert not can_have(replace(nest(row, Step("alu", FLOAT32, (1, 0), "add")), reduced=frozenset({0}), outputs=(
+        Operand(FLOAT32, (0, 1)),), results=(2,)), "halves")

@@ -152,3 +152,21 @@ def test_rows__of_inputs_alone_are_prefetched() -> None:
         function = SimpleNamespace(body=cpu.NativeBlock([call]), inputs=("x", "y"))
         function_pass("prefetch-rows").rewrite(function)
         assert with_memory(call.function).use.ahead == tuple((k, 4 * host.PAGE) for k in ahead), roots
+
+
+@pytest.mark.parametrize("ratio, percent", [(1.25, 125), (1.0, 100)])
+def test_vectors__are_halved_from_the_least_gain_on(ratio: float, percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Operand(FLOAT32, (1,))
+    nest = Nest((1024,), frozenset(), (row, Operand(FLOAT32, (0,))), 0, (row,), (Step("alu", FLOAT32, (0, 1), "add"),), (3,))
+    monkeypatch.setattr(host_measurements, "gain_of_halves", lambda: ratio)
+    monkeypatch.setattr(host_measurements, "caches", lambda: host.Caches(1 << 10, 8196, 1 << 20))
+    for options, takes in ((f"gain={percent}", True), (f"gain={percent + 1}", False), ("gain=0", True),
+                           ("gain=0 least=8196", True), ("gain=0 least=8197", False)):
+        assert function_pass("halve-vectors", options).is_worth_it(nest) == takes
+    monkeypatch.setattr(host_measurements, "caches", lambda: host.Caches(1 << 10, 8197, 1 << 20))
+    assert not function_pass("halve-vectors", "gain=0").is_worth_it(nest)
+
+
+@pytest.mark.skipif(host.lanes() != WITH_32_REGISTERS, reason="no registers of 64 bytes")
+def test_gain_of_halves__is_a_positive_number() -> None:
+    assert 0.2 < host_measurements.gain_of_halves() < 5

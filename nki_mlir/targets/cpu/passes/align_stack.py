@@ -12,7 +12,7 @@ compiled through this pass.
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.passes.pass_manager import Pass
 
-REALIGNED = '["stackrealign"]'
+REALIGNED = "stackrealign"
 
 
 class AlignStack(Pass, name="align-stack"):
@@ -20,7 +20,8 @@ class AlignStack(Pass, name="align-stack"):
         with module.context:
             for function in operations_of(module, lambda name: name == "llvm.func"):
                 if computes_vectors(function):
-                    function.attributes["passthrough"] = ir.Attribute.parse(REALIGNED)
+                    present = [*function.attributes["passthrough"]] if "passthrough" in function.attributes else []
+                    function.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(REALIGNED), *present])
 
 
 def computes_vectors(op: Operation) -> bool:

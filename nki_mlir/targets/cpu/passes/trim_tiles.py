@@ -127,8 +127,8 @@ def drop_unread(function: cpu.NativeFunction) -> bool:
     users = function.users() if searches else {}
 
     def is_unread(call: cpu.TileCall) -> bool:
-        written = [region.root for (field, _), region in zip(call.op.operands(), call.regions) if field.writes]
-        return all(isinstance(root, cpu.ScratchBuffer) and users[root] == [call] for root in written)
+        results = [region.root for (field, _), region in zip(call.op.operands(), call.regions) if field.writes]
+        return all(isinstance(root, cpu.ScratchBuffer) and users[root] == [call] for root in results)
     dropped = {call for call in searches if is_unread(call)}
     for block in cpu.blocks(function.body) if dropped else ():
         block.nodes[:] = block.without(dropped)
