@@ -111,7 +111,7 @@ def memoized(measurement: str) -> list[float]:
 
 def measured_once(measurement: str, measure: Callable[[], Sequence[float]]) -> list[float]:
     """Return the figures of a measurement that the cache on disk keeps for this host, or measure them."""
-    key = object_cache.key_of(f"{measurement} of {host.model()}".encode())
+    key = object_cache.key_of(f"{measurement} of {host.model()}, on written pages".encode())
     content = object_cache.find(key)
     if content is None:
         content = json.dumps([*measure()]).encode()
@@ -159,8 +159,6 @@ def _halves() -> list[float]:
     nest = Nest((count,), frozenset(), (Operand(FLOAT32, (1,)),) * 2, 0, (Operand(FLOAT32, (1,)),),
                 (Step("alu", FLOAT32, (0, 1), "add"),), (3,))
     arrays = [aligned_zeros(count) for _ in range(3)]
-    for array in arrays:
-        array.fill(1.0)                                 # pages that nothing has written are one page
     return [_seconds(nest, arrays) / _seconds(with_form(nest, "halves"), arrays)]
 
 
@@ -183,8 +181,11 @@ def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
 
 
 def aligned_zeros(count: int) -> np.ndarray:
-    """Allocate float32 zeros that start where buffers of programs do: at a multiple of a cache line."""
-    zeros = np.zeros(count + host.LINE // FLOAT32.itemsize, np.float32)
+    """Allocate float32 zeros that start where buffers of programs do: at a multiple of a cache line.
+
+    They are written once: the system has one page for all that nothing has written, which stays in the caches.
+    """
+    zeros = np.full(count + host.LINE // FLOAT32.itemsize, 0, np.float32)
     return zeros[-zeros.ctypes.data % host.LINE // FLOAT32.itemsize:][:count]
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How packed products are cut: by the caches of a host that is made up, and where their sizes come from."""
 
+import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,13 @@ def test_measurements__are_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert host_measurements.memoized("caches") == [1, 2, 3]
     assert calls == [1]
     host_measurements.memoized.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts faults of pages")
+def test_measured_arrays__have_pages_of_their_own() -> None:
+    """Pages that nothing has written are one page, which is read from the caches."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    count = 1 << 24
+    zeros = host_measurements.aligned_zeros(count)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before >= 4 * count // (1 << 21)       # huge pages, at most
+    assert not zeros.any() and zeros.ctypes.data % host.LINE == 0
