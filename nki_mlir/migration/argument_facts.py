@@ -138,19 +138,20 @@ def parameter_sizes(tree: ast.FunctionDef, facts: Mapping[str, Fact]) -> dict[st
     return {text: size for text, size in texts.items() if assigned[text] < 2}
 
 
-def returned_fact(fact: Fact, sizes: Mapping[str, str]) -> Fact:
-    """Return the fact of a result without texts that only the called function can read, but for ``sizes``."""
+def returned_fact(fact: Fact, sizes: Mapping[str, str], counts: Collection[str]) -> Fact:
+    """Return the fact of a result without texts that only the called function can read, but for ``sizes``. ``counts``
+    are the sizes that masks have cut."""
     if isinstance(fact, Items):
-        return replace(fact, items=tuple(returned_fact(item, sizes) for item in fact.items))
+        return replace(fact, items=tuple(returned_fact(item, sizes, counts) for item in fact.items))
     if isinstance(fact, Dtype) and not fact.text.startswith("nl."):
         return Fact()
     if not isinstance(fact, TensorFact):
         return without_local_texts(fact)
-    shape = fact.shape
+    shape, cut = fact.shape, tuple(k for k, size in enumerate(fact.shape or ()) if size in counts)
     if shape is not None:
         shape = tuple(s if terms.number(s) is not None else sizes.get(s, "?") for s in shape)
     dtype = fact.dtype if fact.dtype.startswith("nl.") else sizes.get(fact.dtype, "")
-    return TensorFact(fact.memory, shape, dtype, fact.blocks)
+    return TensorFact(fact.memory, shape, dtype, fact.blocks, cut=cut)
 
 
 def for_arguments(fact: Fact, arguments: Mapping[str, Fact]) -> Fact:

@@ -88,8 +88,8 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
     dtype, meaning = a.dtype or f"{nl}.float32", a.dtype_meaning
     transposed = calls.scope.facts.get(root := calls.scope.transposed.get(calls.assigned, ""))
     if isinstance(transposed, TensorFact) and memory_name == PSUM and transposed.dtype != meaning:
-        meaning = transposed.dtype if calls.plain(transposed) else f"{root}.dtype"
-        dtype = meaning.replace("nl.", f"{nl}.", 1) if calls.plain(transposed) else meaning
+        meaning = transposed.dtype or f"{root}.dtype"
+        dtype = meaning.replace("nl.", f"{nl}.", 1) if calls.plain(transposed) else f"{root}.dtype"
         calls.report.changed(calls.line, f"the tile gets the dtype of {root}, because a transpose does not convert")
     fact = TensorFact(memory_name, shape, meaning, blocks, True, fresh=name == "zeros",
                       filled=name != "ndarray")

@@ -137,6 +137,7 @@ class TensorFact(Fact):
     filled: bool = False            # created with values: a reduction over loops begins with them
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
     selection: "ComputedPart | None" = None        # of a tile that an operation has computed in part
+    cut: tuple[int, ...] = ()       # the axes that a mask has cut in the function that returns the tile
 
     @property
     def on_chip(self) -> bool:
@@ -157,7 +158,7 @@ class TensorFact(Fact):
     def like(self, shape: Shape, dtype: str = "") -> "TensorFact":
         """Return the fact of a view or result with another shape, or dtype."""
         return replace(self, shape=shape, dtype=dtype or self.dtype, blocks=0, base=False, parameter=False, fresh=False,
-                       selection=None)
+                       selection=None, cut=())
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,7 @@ class Kernels(TileObjects):
             result: Fact = Fact()
             for k, fact in enumerate(self.returned):
                 result = fact if k == 0 else join(result, fact)
-            result = returned_fact(result, parameter_sizes(tree, self.scope.facts))
+            result = returned_fact(result, parameter_sizes(tree, self.scope.facts), self.counts())
             if node.name.value == FIRST_METHOD:
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,

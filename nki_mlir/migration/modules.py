@@ -89,7 +89,7 @@ class SourceModule:
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))
         self.kernels.host_methods = host_methods(self.nodes, self.kernels.literals)
         self.kernels.all_names = {n.id for n in walked(self.host) if isinstance(n, ast.Name)}
-        self.gridded: dict[str, int] = dict(imported)
+        self.gridded, self.are_noted = dict(imported), False    # the attributes of classes
         self.aliases = kernel_aliases(text, self.names, device_functions.keys(), WRAPPERS)
         self.launches = launches(self.nodes.of(cst.Subscript), self.names, self.functions.keys(), self.aliases)
 
@@ -163,18 +163,20 @@ class SourceModule:
 
     def rewrite_kernels(self) -> None:
         """Rewrite the kernels, and the functions that they call."""
-        kernels = self.kernels
-        if kernels.tile_classes:        # once for the facts that the attributes of all objects of a class share
-            self.report.muted += 1
-            self._rewrite_entries()
-            self.report.muted -= 1
-            for table in (kernels.rewrites, kernels.signatures, kernels.returns, kernels.inner_functions):
-                table.clear()
+        if self.kernels.tile_classes and not self.are_noted:
+            self.note_attributes()
+            self.kernels.forget_rewrites()
         self._rewrite_entries()
 
+    def note_attributes(self) -> None:
+        """Rewrite once for the facts that the attributes of all objects of a class share."""
+        self.report.muted += 1
+        self._rewrite_entries()
+        self.report.muted -= 1
+        self.are_noted = True
+
     def _rewrite_entries(self) -> None:
-        kernels = self.kernels
-        for name in self.entries:
+        for name, kernels in ((name, self.kernels) for name in self.entries):
             facts = kernels.parameters.facts(kernels.trees[name], True)
             if name not in kernels.rewrites:
                 kernels.rewrite(name, facts, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from nki_mlir.migration.expressions import MODULE
-from nki_mlir.migration.facts import NumberFact
+from nki_mlir.migration.facts import NumberFact, TileClass
 from nki_mlir.migration.import_graph import module_of
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, nodes_of
@@ -80,6 +80,8 @@ def link(modules: Mapping[Path, SourceModule]) -> None:
                 elif isinstance(constant, NumberFact):
                     module.kernels.globals[name] = constant
                 elif imported in source.classes:
+                    if imported in source.kernels.tile_classes:
+                        _share_class(module, name, source, imported)
                     module.kernels.host_methods.add(
                         source.classes[imported], source.kernels.literals, module.names.paths)
             elif package is not None and package is not module:
@@ -125,10 +127,26 @@ def _share(module: SourceModule, name: str, source: SourceModule, function: str)
     module.kernels.parameters.imported[name] = source.kernels.parameters, function
 
 
+def _share_class(module: SourceModule, name: str, source: SourceModule, class_name: str) -> None:
+    """Let a file know a class of another file, whose methods compute on tiles, by a name."""
+    module.kernels.globals[name] = TileClass(name)
+    module.kernels.imported_classes[name] = source.kernels, class_name
+    for method in source.kernels.methods:
+        if method.startswith(f"{class_name}."):
+            _share(module, f"{name}.{method.partition('.')[2]}", source, method)
+
+
 def rewrite_together(modules: Mapping[Path, SourceModule]) -> None:
     """Rewrite the functions of all files: first the kernels, which show the arguments of the functions that they
     call."""
     link(modules)
-    for step in (SourceModule.prepare, SourceModule.rewrite_kernels, SourceModule.rewrite_others):
+    for module in modules.values():
+        module.prepare()
+    if any(module.kernels.imported_classes for module in modules.values()):     # whose attributes several files set
+        for module in modules.values():
+            module.note_attributes()
+        for module in modules.values():
+            module.kernels.forget_rewrites()
+    for step in (SourceModule.rewrite_kernels, SourceModule.rewrite_others):
         for module in modules.values():
             step(module)

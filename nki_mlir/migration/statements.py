@@ -381,6 +381,8 @@ class Statements(TileUpdates):
             text = self.text(value)
             self.program_names |= {name} if PROGRAM.fullmatch(text) else set()
             self.bind(name, self.received(name, fact))
+            if isinstance(fact, TensorFact):
+                self.scope.cut_sizes |= {f"{name}.shape[{axis}]" for axis in fact.cut}
             self.name_view(name, value, text)
             return [f"{name} = {text}"]
         self.uncut_part(name, result)

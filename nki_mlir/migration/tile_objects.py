@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from nki_mlir.language.python_subset import PythonRule
 from nki_mlir.migration import terms
 from nki_mlir.migration.branches import Branches
 from nki_mlir.migration.facts import (
@@ -50,6 +51,10 @@ class TileObjects(Branches):
     functions: dict[str, cst.FunctionDef]
     trees: dict[str, ast.FunctionDef]
     parameters: Parameters
+    rewrites: dict[str, cst.FunctionDef]
+    signatures: dict[str, dict[str, Fact]]
+    returns: dict[str, Fact]
+    inner_functions: dict[tuple[str, str], tuple[int, PythonRule]]
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)        # type: ignore[arg-type]
@@ -57,6 +62,7 @@ class TileObjects(Branches):
         self.methods: dict[str, cst.FunctionDef] = {}           # by class and name: ``Accumulator.add``
         self.vector_attributes = set[str]()
         self.attributes: dict[str, dict[str, Fact]] = {}        # of the objects of a class
+        self.imported_classes: dict[str, tuple[TileObjects, str]] = {}      # by their names in this file
 
     def add_classes(self, classes: Mapping[str, cst.ClassDef]) -> None:
         """Take the methods of classes as functions of the file."""
@@ -73,14 +79,19 @@ class TileObjects(Branches):
 
     def constructed(self, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]) -> Fact:
         """Return the object that a call of a class creates, and note the facts of its attributes."""
-        if name in self.tile_classes:
-            first = method_name(name, FIRST_METHOD)
-            if first in self.methods:
-                self.helper(first, [TileObject(name), *positional], dict(keywords))
+        owner, class_name = self.owner_of(name)
+        if class_name in owner.tile_classes:
+            first = method_name(class_name, FIRST_METHOD)
+            if first in owner.methods:
+                self.helper(method_name(name, FIRST_METHOD), [TileObject(class_name), *positional], dict(keywords))
             else:
-                values = {**dict(zip(fields_of(self.tile_classes[name]), positional)), **keywords}
-                self.note_attributes(name, values)
+                values = {**dict(zip(fields_of(owner.tile_classes[class_name]), positional)), **keywords}
+                owner.note_attributes(class_name, values)
         return TileObject(name)
+
+    def owner_of(self, name: str) -> "tuple[TileObjects, str]":
+        """Return the functions of the file that defines a class, and the name there."""
+        return self.imported_classes.get(name, (self, name))
 
     def note_object(self, facts: Mapping[str, Fact]) -> None:
         """Add what ``__init__``, whose parameters have these facts, has assigned to its object."""
@@ -102,6 +113,11 @@ class TileObjects(Branches):
             lasting = self.without_texts(fact)
             facts[attribute] = _joined(facts[attribute], lasting) if attribute in facts else lasting
             self.vector_attributes |= {attribute} if isinstance(lasting, IndexFact) else set()
+
+    def forget_rewrites(self) -> None:
+        """Forget all but the attributes of classes, to rewrite once more."""
+        for table in (self.rewrites, self.signatures, self.returns, self.inner_functions):
+            table.clear()
 
     def without_texts(self, fact: Fact) -> Fact:
         """Return a fact without texts that only one function can read."""
@@ -136,11 +152,13 @@ class TileObjects(Branches):
             assigned = self.new(text, self.scope.facts[text])
             self.owners[id(assigned)] = owner
             return assigned
-        if kind.name not in self.tile_classes:
+        definer, class_name = self.owner_of(kind.name)
+        if class_name not in definer.tile_classes:
             return super().object_attribute(node, owner, kind)
-        if name not in self.attributes.get(kind.name, {}) and (value := self.vectors_of(node)) is not None:
+        attributes = definer.attributes.get(class_name, {})
+        if name not in attributes and (value := self.vectors_of(node)) is not None:
             return value
-        fact = self.attributes.get(kind.name, {}).get(name, Fact())
+        fact = attributes.get(name, Fact())
         if isinstance(fact, Dtype) and not fact.text:
             fact = Dtype(text)
         elif isinstance(fact, TensorFact):
@@ -154,8 +172,10 @@ class TileObjects(Branches):
     def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
                     ) -> Fact | None:
         """Return the fact about the result of a method, or None for one that computes on the host."""
-        method = method_name(kind.name, name)
-        return self.helper(method, [kind, *positional], dict(keywords)) if method in self.methods else None
+        owner, class_name = self.owner_of(kind.name)
+        if method_name(class_name, name) not in owner.methods:
+            return None
+        return self.helper(method_name(kind.name, name), [TileObject(class_name), *positional], dict(keywords))
 
 
 def _texts(index: IndexFact) -> list[str]:

@@ -5,6 +5,8 @@ import ast
 
 import pytest
 
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.transposed_tiles import transposed_tiles
 
 
@@ -21,3 +23,30 @@ from nki_mlir.migration.transposed_tiles import transposed_tiles
 def test_tiles_that_only_transposes_write(statements, expected):
     function, = ast.parse(f"def kernel():\n    {statements}").body
     assert transposed_tiles(function, ast.unparse) == expected
+
+
+HELPER = """def turned(to, tile):
+    for i in nl.affine_range(2):
+        bank = nl.ndarray((par_dim(128), 128), dtype=np.float32, buffer=nl.psum)
+        bank[:, :] = nisa.nc_transpose(tile[:, nl.ds(i * 128, 128)])
+        to[:, nl.ds(i * 128, 128)] = nl.copy(bank, dtype=to.dtype)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    result = nl.ndarray((128, 256), dtype=x.dtype)
+    turned(result, tile)
+    nl.store(out, result)
+    return out
+"""
+
+
+def test_helper_whose_parameters_have_one_dtype_transposes_into_the_bank():
+    new = rewritten("import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
+                    f"import numpy as np\nfrom neuronxcc.nki.language import par_dim\n\n\n{HELPER}", MigrationReport("k.py"))
+    assert """        bank = nl.ndarray((128, 128), dtype=tile.dtype, buffer=nl.psum)
+        nisa.nc_transpose(dst=bank, data=tile[:, nl.ds(i * 128, 128)])
+        nisa.tensor_copy(dst=to[:, nl.ds(i * 128, 128)], src=bank)
+""" in new
