@@ -85,6 +85,7 @@ class Control:
         CONTROLS[mnemonic] = cls
 
     @classmethod
+    @cache
     def kinds(cls) -> dict[str, object]:
         """Map the names of fields to their types, in order."""
         return {f.name: f.type for f in dataclasses.fields(cls)}        # type: ignore[arg-type]

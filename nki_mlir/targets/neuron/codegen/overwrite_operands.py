@@ -50,17 +50,21 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
     first: dict[DeviceBuffer, int] = {}
     last: dict[DeviceBuffer, int] = {}
     for at, step in enumerate(run):
-        for _, tile in step.op.operands():
-            first.setdefault(tile.handle, at)
-            last[tile.handle] = at
+        for tile in type(step.op).tiles_in(step.op.__dict__):
+            if tile is not None:
+                first.setdefault(tile.handle, at)
+                last[tile.handle] = at
     results: set[DeviceBuffer] = set()
     for at, step in enumerate(run):
         op = step.op
-        if any([tile.handle in results for _, tile in op.operands()]):
+        handles = [tile.handle for tile in type(op).tiles_in(op.__dict__) if tile is not None]
+        if not results.isdisjoint(handles):
             op = changed(op, lambda tile: placed(tile, overwritten))
             step.op, step.work = op, None
         result = result_of(op)
         if result is None or result.handle not in candidates or first[result.handle] != at:
+            continue
+        if not writes_all(op, result):
             continue
         for operand in overwritable(op, result):
             buffer = operand.handle
@@ -74,14 +78,19 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
 
 
 def result_of(op: Op) -> Tile | None:
-    """Return the only result of an engine's instruction, if it writes all of the buffer and computes each element
-    independently of the others."""
-    written = op.targets()
-    if len(written) != 1 or op.queued or not op.is_loop_nest or op.mask or op.limits or op.iteration().reduced:
+    """Return the only result of an engine's instruction."""
+    if op.queued or not op.is_loop_nest or op.mask or op.limits:
         return None
-    _, tile = written[0]
-    is_read = any([source.handle is tile.handle for _, source in op.sources()])
-    return tile if tile.on_chip and not is_read and covers(tile, entire(tile.handle)) else None
+    written = op.targets()
+    return written[0][1] if len(written) == 1 else None
+
+
+def writes_all(op: Op, result: Tile) -> bool:
+    """Return whether an instruction writes all of the result's buffer, which it does not read, and computes each
+    element independently of the others."""
+    if op.iteration().reduced or any([source.handle is result.handle for _, source in op.sources()]):
+        return False
+    return covers(result, entire(result.handle))
 
 
 def overwritable(op: Op, result: Tile) -> list[Tile]:

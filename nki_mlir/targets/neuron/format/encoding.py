@@ -82,7 +82,9 @@ class Encoder:
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
-        self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile equals itself only
+        # By the layout of dimensions and by the tile, which equals itself only.
+        self.tiles: dict[struct.Struct, dict[Tile, bytes]] = {ENGINE_DIM: {}, MEMORY_DIM: {}}
+        self.waits: dict[Wait, bytes] = {}
         self.dims: dict[tuple[tuple[tuple[int, int], ...], struct.Struct], bytes] = {}
         self.kinds: dict[OperationKind, bytes] = {}             # attributes without registers
         self.location_numbers: dict[Location, int] = {}
@@ -95,17 +97,19 @@ class Encoder:
             body = self.control(op)
         else:
             check_plain(op)
-            operands = op.operands()
-            present = (1 << len(operands)) - 1
-            if len(operands) < len(op.tiles):
-                present = sum(1 << k for k, f in enumerate(op.tiles) if getattr(op, f.name) is not None)
-            body = b"".join([*[self.tile(type(op), t, op.symbols) for _, t in operands], self.attributes(op)])
+            cls, symbols = type(op), op.symbols
+            parts: list[bytes] = []
+            for k, tile in enumerate(cls.tiles_in(op.__dict__)):
+                if tile is not None:
+                    present |= 1 << k
+                    parts.append(self.tile(cls, tile, symbols))
+            body = b"".join([*parts, self.attributes(op)])
         flags, queue, location = 0, 0, 0
         if instruction.queue is not None:
             flags, queue = flags | HAS_QUEUE, instruction.queue
         if (at := instruction.location) is not None:
             flags, location = flags | HAS_LOCATION, self.location(at)
-        waits = b"".join([pack(WAIT, "the wait", w.semaphore, 0, w.value) for w in instruction.waits])
+        waits = b"".join([self.waits.get(wait) or self.wait(wait) for wait in instruction.waits])
         if update is not None:
             flags |= HAS_UPDATE
         signal = self.signals.get(update)
@@ -118,6 +122,10 @@ class Encoder:
                     len(instruction.waits), queue, present, location)
         return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
 
+    def wait(self, wait: Wait) -> bytes:
+        data = self.waits[wait] = pack(WAIT, "the wait", wait.semaphore, 0, wait.value)
+        return data
+
     def location(self, at: Location) -> int:
         """Return the number of a source location."""
         number = self.location_numbers.get(at)
@@ -128,10 +136,12 @@ class Encoder:
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Register, ...]) -> bytes:
         dim = dim_of(cls, tile.space)
-        key = tile, dim, symbols
-        if key not in self.tiles:
-            self.tiles[key] = self.descriptor(tile, dim, symbols)
-        return self.tiles[key]
+        if symbols:
+            return self.descriptor(tile, dim, symbols)
+        data = self.tiles[dim].get(tile)
+        if data is None:
+            data = self.tiles[dim][tile] = self.descriptor(tile, dim, symbols)
+        return data
 
     def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Register, ...]) -> bytes:
         access, size = tile.access, tile.dtype.itemsize
