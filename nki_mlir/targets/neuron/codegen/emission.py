@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.passes.pass_manager import PassObserver
-from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict, MemoryFull
 from nki_mlir.targets.neuron.codegen.block_loops import block_loops
 from nki_mlir.targets.neuron.codegen.candidate_code import expanded, with_instructions
 from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, take_addresses
@@ -143,8 +143,8 @@ class Emission(SearchOptions):
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     """Emit with the options for values. A loop of the device holds memory that code without loops releases: if the loop
-    does not fit, the code is emitted without loops. If that does not fit either, it is optimized, since fewer loads and
-    other orders may need less memory; any error is the error of the code without loops."""
+    does not fit, the code is emitted without loops. If that does not fit into memory either, it is optimized, since
+    fewer loads and other orders may need less; any error is the error of the code without loops."""
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
@@ -152,7 +152,7 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission(fuse=False, coalesce=False, transposes=False, fill=False, interleave=False, block=False,
                              reorder=False, loads=False))
-    except NkiMlirError as error:
+    except MemoryFull as error:
         failed = error
     try:
         return emit(Emission())

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import candidate_programs, emission, fastest, program_order, scheduling_order
@@ -259,6 +260,18 @@ def test_for_values__code_that_fits_only_with_fewer_loads_is_optimized() -> None
 def test_for_values__code_that_never_fits_has_the_error_of_code_without_loops() -> None:
     with pytest.raises(MemoryFull, match="3 tiles that are live at once take 360000"):
         emit_for_values(lambda options: emit_code(added_loads(30_000, 2), options))
+
+
+def test_for_values__other_errors_are_reported_without_a_search() -> None:
+    """Only memory depends on the order and the loads."""
+    tried: list[Emission] = []
+
+    def emit(options: Emission) -> None:
+        tried.append(options)
+        raise Unsupported(feature="this", instead="that")
+    with pytest.raises(Unsupported, match="this is not supported"):
+        emit_for_values(emit)
+    assert len(tried) == 2 and not any(options.reorder for options in tried)
 
 
 def test_streams_that_are_printed_are_those_that_are_timed() -> None:
