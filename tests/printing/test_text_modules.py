@@ -71,9 +71,9 @@ def test_errors_of_the_text_are_raised():
     wrong = TEXT.replace("src=x", "src=x[0:2]")
     with pytest.raises(NkiMlirError, match="dma_copy"):
         modules_of_text(wrong, "f", "trn2", X, False)
-    with pytest.raises(SyntaxError):
+    with pytest.raises(SyntaxError, match="invalid syntax"):
         modules_of_text(TEXT.replace("src=x", "src="), "f", "trn2", X, False)
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="no_such_memory"):
         modules_of_text(TEXT.replace("nl.sbuf", "nl.no_such_memory"), "f", "trn2", X, False)
     assert not modules_of_text(wrong, "f", "trn2", X, False, release="2.27")
     assert not modules_of_text(TEXT.replace("src=x", "src=open('a')"), "f", "trn2", X, False)
