@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir.bindings import ir, operations_of
 from nki_mlir.frameworks.stablehlo import read_graph, run_linked
-from nki_mlir.graph.extremes import rewrite_extremes, splat_of
+from nki_mlir.graph.extremes import evaluated, rewrite_extremes, splat_of
 from nki_mlir.graph.upstream import graph_context
 from tests.graph.lowered_graph import results_of
 
@@ -93,3 +93,67 @@ def test_splats__are_constants_of_one_number():
         module = read_graph(text)
         returned, = operations_of(module, lambda name: name == "func.return")
         assert [splat_of(value) for value in returned.operands] == [None, 255, None, -0.5, None]
+
+
+COMPARISONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+CONNECTIVES = {"and": "&", "or": "|", "xor": "^"}
+
+
+def random_body(seed: int) -> tuple[str, list[str], list[str]]:
+    """A body of comparisons, connectives, selections and extremes; its lines, and the same statements of Python."""
+    rng = np.random.default_rng(seed)
+    names = {"f32": ["v0", "v1"], "i32": ["p0", "p1"], "i1": []}
+    lines, statements = [], []
+    for number in range(rng.integers(2, 12)):
+        kind = str(rng.choice(["f32", "i32"]))
+        a, b = (str(rng.choice(names[kind])) for _ in range(2))
+        truths, new = names["i1"], f"n{number}"
+        match str(rng.choice(["compare", "not", "connective", "select", "extreme"])):
+            case "not" if truths:
+                c = str(rng.choice(truths))
+                lines.append(f"%{new} = stablehlo.not %{c} : tensor<i1>")
+                statements.append(f"{new} = not {c}")
+                truths.append(new)
+            case "connective" if truths:
+                (c, d), name = rng.choice(truths, 2), str(rng.choice(list(CONNECTIVES)))
+                lines.append(f"%{new} = stablehlo.{name} %{c}, %{d} : tensor<i1>")
+                statements.append(f"{new} = {c} {CONNECTIVES[name]} {d}")
+                truths.append(new)
+            case "select" if truths:
+                c = str(rng.choice(truths))
+                lines.append(f"%{new} = stablehlo.select %{c}, %{a}, %{b} : tensor<i1>, tensor<{kind}>")
+                statements.append(f"{new} = {a} if {c} else {b}")
+                names[kind].append(new)
+            case "extreme":
+                name = str(rng.choice(["minimum", "maximum"]))
+                lines.append(f"%{new} = stablehlo.{name} %{a}, %{b} : tensor<{kind}>")
+                statements.append(f"{new} = {name[:3]}({a}, {b})")
+                names[kind].append(new)
+            case _:
+                name = str(rng.choice(list(COMPARISONS)))
+                lines.append(f"%{new} = stablehlo.compare {name}, %{a}, %{b} : (tensor<{kind}>, tensor<{kind}>) -> tensor<i1>")
+                statements.append(f"{new} = {a} {COMPARISONS[name]} {b}")
+                truths.append(new)
+    return "\n".join(lines), statements, [names["f32"][-1], names["i32"][-1]]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bodies_are_evaluated_as_python_does(seed):
+    lines, statements, (value, position) = random_body(seed)
+    text = f"""func.func @main(%x: tensor<4xf32>, %i: tensor<4xi32>, %v: tensor<f32>, %p: tensor<i32>)
+      -> (tensor<f32>, tensor<i32>) {{
+  %r:2 = stablehlo.reduce(%x init: %v), (%i init: %p) across dimensions = [0]
+    : (tensor<4xf32>, tensor<4xi32>, tensor<f32>, tensor<i32>) -> (tensor<f32>, tensor<i32>)
+   reducer(%v0: tensor<f32>, %v1: tensor<f32>) (%p0: tensor<i32>, %p1: tensor<i32>) {{
+    {lines}
+    stablehlo.return %{value}, %{position} : tensor<f32>, tensor<i32>
+  }}
+  return %r#0, %r#1 : tensor<f32>, tensor<i32> }}"""
+    with graph_context(), ir.Location.unknown():
+        module = read_graph(text)
+        reduce, = operations_of(module, lambda name: name == "stablehlo.reduce")
+        block = reduce.regions[0].blocks[0]
+        for v0, p0, v1, p1 in product(range(3), repeat=4):
+            names = {"v0": v0, "p0": p0, "v1": v1, "p1": p1, "min": min, "max": max}
+            exec("\n".join(statements), names)
+            assert evaluated(block, (v0, p0, v1, p1)) == [("value", names[value]), ("position", names[position])]

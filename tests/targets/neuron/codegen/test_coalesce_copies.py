@@ -130,3 +130,21 @@ def test_load_goes_where_its_copy_is(step, stays):
     b.code.body.nodes[-1].op.engine = "unknown"
     assert coalesce_copies(b.code) == int(not stays)
     assert names(b.code) == ["tensor_copy"] * stays
+
+
+@pytest.mark.parametrize("before_copy", [0, 1])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_copy_to_a_fixed_address__goes_if_it_follows_the_load_of_its_source(fixed, before_copy):
+    """``before_copy``: the load before the copy is of its source, or of another tile."""
+    b = Builder()
+    x, y = b.hbm("x", (ROWS, WIDTH)), b.hbm("y", (ROWS, WIDTH))
+    q = b.on_chip("q", (ROWS, WIDTH), address=(0, 0))
+    q.fixed = fixed
+    t, u = b.on_chip("t", (ROWS, WIDTH)), b.on_chip("u", (ROWS, WIDTH))
+    access = Access(x.dtype, None, Linear(0), ((WIDTH, ROWS), (1, WIDTH)))
+    loads = [(t, x), (u, y)] if before_copy else [(u, y), (t, x)]
+    for tile, source in loads:
+        b.step(DmaCopyOp, dst=Expressions.tile(tile), src=Tile(source, HBM, source.shape, source.dtype, access))
+    b.step(TensorCopyOp, dst=Expressions.tile(q), src=Expressions.tile(t))
+    b.code.body.nodes[-1].op.engine = "unknown"
+    assert coalesce_copies(b.code) == int(not (fixed and before_copy))
