@@ -54,6 +54,14 @@ def test_functions_of_the_current_form_stay():
     assert new.endswith(CURRENT) and "mgrid" not in new and report.is_complete
 
 
+@pytest.mark.parametrize("value", ["list(x.shape)", "dict(first=1)", "sizes_of(x)", "[1, 2]", "x.shape[:]"])
+def test_elements_of_other_objects_than_tiles_are_no_form_of_beta(value):
+    kernel = CURRENT.replace("    row = ", f"    sizes = {value}\n    sizes[0] = 4\n    row = ")
+    assert functions_in_beta_form(HEAD + kernel) == set()
+    tile = kernel.replace(f"sizes = {value}", "sizes = nl.ndarray((4, 4), nl.float32, buffer=nl.sbuf)")
+    assert functions_in_beta_form(HEAD + tile) == {"shifted"}
+
+
 def test_calls_with_a_destination_stay_beside_masks():
     kernel = """@nki.jit
 def kernel(x):

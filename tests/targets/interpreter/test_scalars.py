@@ -6,7 +6,10 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import new_context
+from nki_mlir.scalar.dtypes import BY_NAME, convert
+from nki_mlir.targets.interpreter import scalars
 from nki_mlir.targets.interpreter.scalars import Function, scalar_function
+from nki_mlir.waist.nest import Step
 from nki_mlir.waist.reader import scalar_value
 
 NUMBERS = [(7, 2), (-7, 2), (7, -2), (-7, -2), (6, 3), (0, 5), (5, 5), (-1, 1), (-1, -1)]
@@ -69,3 +72,15 @@ def test_casts(operation, kind, value, result, dtype):
 def test_constants(operation, number, kind):
     constant = function_of(operation)()
     assert constant == number and isinstance(constant, kind)
+
+
+@pytest.mark.parametrize("to", BY_NAME.values(), ids=str)
+def test_conversions_of_numbers(to):
+    """A number of Python is one of the source's dtype."""
+    for frm in BY_NAME.values():
+        function = scalars.function_of(Step("convert", to, (0,)), [frm])
+        for value in (0, 1, 2, 2.75) if frm.is_float else (0, 1):
+            expected = convert(np.asarray(value, frm.numpy), to, frm)
+            for operand in (value, np.asarray(value, frm.numpy)):
+                converted = function(operand)
+                assert converted.dtype == expected.dtype and converted.tobytes() == expected.tobytes()
