@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nki_mlir
+from nki_mlir.checking.float64_shadow import distance
 from nki_mlir.compat import install
 
 install()
@@ -108,3 +109,23 @@ def lost_before_a_mask(x):
 def test_elements_that_a_mask_leaves_keep_their_shadow():
     (line, *_), = lost(lost_before_a_mask, x)
     assert line == lost_before_a_mask.func.__code__.co_firstlineno + 5
+
+
+@nki.jit
+def shifted_in_bfloat16(x, shift):
+    out = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(nl.subtract(nl.add(nl.load(x), shift), shift), dtype=nl.bfloat16))
+    return out
+
+
+@pytest.mark.parametrize("shift, reported", [(2.0 ** 19, False), (2.0 ** 21, True)])
+def test_an_output_may_be_off_by_16_roundings(shift, reported):
+    """By 1/16 in bfloat16: the difference rounds to multiples of 2^-4, and of 2^-2."""
+    assert bool(lost(shifted_in_bfloat16, x, shift)) == reported
+
+
+def test_distances():
+    nan, inf = np.nan, np.inf
+    for actual, wide, expected in (([], [], 0), ([nan], [nan], 0), ([inf, 1.5], [1, 1], 0.5), ([0, 3], [0, 4], 0.25),
+                                   ([1], [nan], 0), ([-5, 2], [-4, 2], 0.25), ([1, 2], [0, 0], 0)):
+        assert distance(np.float32(actual), np.float64(wide)) == expected

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What kernels, lowered objects, streams and times show: one line, tables in notebooks, names for users."""
 
+from itertools import product
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.stepping.stream_driver import PADDING, SteppedCore
 
 from .kernels import X, beta_logs, current_logs
 
@@ -82,3 +86,16 @@ def test_tile_in_a_capture__has_a_header_alone() -> None:
     for text, html in shown:
         assert text == "doubled[2, 4] float32 in sbuf"
         assert html == f"<div>{text}</div>" + display.table(["partition"], [])
+
+
+def test_rows_of_a_memory__are_those_that_it_has():
+    """All partitions and ranges of bytes at the ends of a memory of 4 partitions of 8 bytes."""
+    memory = np.arange(4 * (8 + PADDING), dtype=np.uint8).reshape(4, 8 + PADDING)
+    core = SimpleNamespace(memory={"sbuf": memory})
+    for partition, start, count in product(range(6), range(10), range(10)):
+        row = SteppedCore.row(core, "sbuf", partition, start, count)
+        if partition < 4 and start + count <= 8:
+            assert row.tolist() == list(memory[partition, start:start + count])
+        else:
+            assert row is None
+    assert SteppedCore.row(core, "hbm", 0, 0, 1) is SteppedCore.row(core, "psum", 0, 0, 1) is None

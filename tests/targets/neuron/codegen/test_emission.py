@@ -3,6 +3,7 @@
 
 import math
 import random
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, em
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
+from nki_mlir.targets.neuron.codegen.search_options import SearchOptions
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, unrolled
 from nki_mlir.targets.neuron.simulator import simulate
@@ -332,3 +334,10 @@ def test_by_default__all_optimizations_are_on():
     assert (options.spill, options.vendor, options.level, options.unroll_limit) == (True, False, 1, None)
     nothing = Emission.in_program_order()
     assert [name for name in OPTIMIZATIONS if getattr(nothing, name)] == []
+
+
+def test_every_option_of_the_search_is_on():
+    """Each saves time on the device where it applies; what it costs is bounded by the level."""
+    options = SearchOptions()
+    switches = [field.name for field in fields(SearchOptions) if field.type in (bool, "bool")]
+    assert len(switches) >= 10 and all(getattr(options, name) for name in switches)
