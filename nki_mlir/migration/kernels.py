@@ -351,12 +351,6 @@ class Kernels(TileObjects):
             self.returned, self.vectors = returned, vectors
         return function, result
 
-    def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
-        """Note that a node stands at the line of another one."""
-        if id(old) in self.line_of:
-            self.line_of[id(new)] = self.line_of[id(old)]
-            self.nodes.append(new)
-
     def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
         """Report the Python that stays in a function and that the vendor's parser refuses."""
         first = self.line_of.get(id(node), 0)

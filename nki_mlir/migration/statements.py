@@ -37,6 +37,7 @@ from nki_mlir.migration.inner_comments import inner_comments, lines_above
 from nki_mlir.migration.names import parsed
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.parameters import bound_names, names_read
+from nki_mlir.migration.selected_masks import with_mask_branches
 from nki_mlir.migration.spare_vectors import read_names
 from nki_mlir.migration.tile_classes import is_tile_class, why_left
 from nki_mlir.migration.unpacked_loops import unpacked
@@ -63,6 +64,7 @@ class Statements(TileUpdates):
         """Return the statements of a block, rewritten."""
         statements: list[cst.BaseStatement] = []
         orphans: list[cst.EmptyLine] | None = None          # the lines above removed statements
+        body = with_mask_branches(body, lambda name: isinstance(self.scope.facts.get(name), IndexFact), self.replaced)
         for statement in body:
             line = self.line = self.line_of.get(id(statement), self.line)
             self.prelude.append([])
@@ -103,6 +105,12 @@ class Statements(TileUpdates):
         statements = self.block(body.body)
         self.scope.sizes = sizes_before
         return body.with_changes(body=statements or parsed("pass"), footer=[*self.orphans, *body.footer])
+
+    def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
+        """Note that a node stands at the line of another one."""
+        if id(old) in self.line_of:
+            self.line_of[id(new)] = self.line_of[id(old)]
+            self.nodes.append(new)
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
         """Return the statements that replace one statement."""
