@@ -34,7 +34,7 @@ def with_mask_branches(statements: Sequence[cst.BaseStatement], is_vector: Calla
         name = cst.ensure_type(assign.targets[0].target, cst.Name).value
         inside = {n.value for earlier in statements[:at] if m.findall(earlier, VECTORS)
                   for target in m.findall(earlier, m.AssignTarget()) for n in names_in(target)}
-        if not _compares_vectors(value.body, lambda text, inside=inside: text in inside or is_vector(text)):
+        if not _compares_vectors(value.body, inside, is_vector):
             continue
         later, argument = statements[at + 1:], m.Arg(keyword=m.Name("mask"), value=m.Name(name))
         uses = sum(len(m.findall(s, argument)) for s in later if isinstance(s, cst.SimpleStatementLine))
@@ -54,12 +54,12 @@ def names_in(node: cst.CSTNode, name: str = "") -> list[cst.Name]:
             if isinstance(n, cst.Name) and id(n) not in keywords]
 
 
-def _compares_vectors(mask: cst.BaseExpression, is_vector: Callable[[str], bool]) -> bool:
-    """Return whether a mask compares index vectors with each other."""
+def _compares_vectors(mask: cst.BaseExpression, inside: set[str], is_vector: Callable[[str], bool]) -> bool:
+    """Return whether a mask compares index vectors with each other: names ``inside`` the block, or from outside."""
     for comparison in m.findall(mask, m.Comparison(comparisons=[m.ComparisonTarget()])):
         assert isinstance(comparison, cst.Comparison)
         sides = comparison.left, comparison.comparisons[0].comparator
-        if all(any(is_vector(n.value) for n in names_in(side)) for side in sides):
+        if all(any(n.value in inside or is_vector(n.value) for n in names_in(side)) for side in sides):
             return True
     return False
 
