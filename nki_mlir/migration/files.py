@@ -122,7 +122,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
             replaced = modules[file].kernels.replaced_methods
             new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
             for line, name in unresolved(with_named_imports(texts[file])):
-                report.left(line, f"the name {name}, which nothing in the file defines")
+                report.left(line, f"the name {name}, which nothing in the file defines: import or define it")
             for line, name in absent_helpers(file, modules[file], neighbours):
                 report.left(line, f"{name} is neither beside the file nor installed: migrate the directory that has it")
             _report_beta_imports(texts[file], new, {p: t for p, t in neighbours.items() if p not in texts}, report)

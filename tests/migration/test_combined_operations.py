@@ -166,7 +166,7 @@ def doubled(x, *, by=2):
 """)
     one, = migrated(file, "2.32")
     assert [(e.line, e.text) for e in one.report.entries if e.left] == [
-        (5, "the name scale, which nothing in the file defines")]
+        (5, "the name scale, which nothing in the file defines: import or define it")]
 
 
 def test_functions_of_files_that_are_not_there_are_left(tmp_path):

@@ -146,7 +146,7 @@ def test_a_generated_closure_reports_what_nothing_defines(tmp_path):
                     "        for i in range(2):\n            store(x, multiply(tile, scale * offset))\n    return kernel\n")
     result, = migrated(file, "2.32")
     assert [(e.line, e.text) for e in result.report.entries if e.left] == [
-        (10, "the name offset, which nothing in the file defines")]
+        (10, "the name offset, which nothing in the file defines: import or define it")]
     assert "from nki.language" not in result.new and "for i in range(2):" in result.new
 
 
