@@ -56,6 +56,16 @@ class CompiledClass:
             self.functions[entry] = ctypes.CFUNCTYPE(NUMBERS.get(hints["return"]), ctypes.c_void_p, *kinds)(address)
 
 
+    def call(self, entry: str, instance: Any, is_code: bool, *numbers: int) -> None:
+        """Run a method of an instance as machine code, or as Python if the instance has lists (``with_lists``)."""
+        if not is_code:
+            getattr(instance, entry)(*numbers)
+            return
+        record = InstanceRecord(instance)
+        self.functions[entry](record.address, *numbers)
+        record.read()
+
+
 class InstanceRecord:
     """An instance in memory, as compiled methods read and write it. Its arrays are those of the instance."""
 
@@ -97,6 +107,11 @@ def with_lists(instance: Any) -> None:
             setattr(instance, name, value.tolist())
         elif kind not in NUMBERS:
             with_lists(value)
+
+
+def longer(column: Any, more: Any, is_code: bool) -> Any:
+    """Return the array or list of a field with more elements."""
+    return np.concatenate([column, more]) if is_code else [*column, *more.tolist()]
 
 
 def int_array(values: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir.targets.runtime.compiled_class import CompiledClass, InstanceRecord, new_array, unset_array, with_lists
+from nki_mlir.targets.runtime.compiled_class import CompiledClass, longer, new_array, unset_array, with_lists
 
 DIRECT = 2                      # steps that a step comes after: if there are more, implied ones are dropped
 PAYS_OFF = 3_000                # steps over which Python walks in the time that the code takes to compile
@@ -252,11 +252,10 @@ class StepEdges:
     def direct(self) -> "StepEdges":
         """The same without steps that others imply, where a step has more than ``DIRECT``."""
         state = ImpliedDependences(self.starts, self.steps)
-        if IMPLIED.is_ready(state.count):
-            IMPLIED.functions["drop"](InstanceRecord(state).address)
-        else:
+        is_code = IMPLIED.is_ready(state.count)
+        if not is_code:
             with_lists(state)
-            state.drop()
+        IMPLIED.call("drop", state, is_code)
         starts = np.array(state.direct_start, np.int64)
         return StepEdges(starts, np.array(state.direct[:int(starts[-1])], np.int64))
 
@@ -283,17 +282,11 @@ def scanned(reads: tuple[Any, Any], writes: tuple[Any, Any], related: PartnerCol
     if not is_code:
         with_lists(state)
     while state.at < state.count:
-        if is_code:
-            record = InstanceRecord(state)
-            SCAN.functions["advance"](record.address)
-            record.read()
-        else:
-            state.advance()
+        SCAN.call("advance", state, is_code)
         if state.starts[state.at] > most:
             return None
         if state.at < state.count:              # the result needs more room
-            more: Any = new_array(state.capacity)
-            state.steps = np.concatenate([state.steps, more]) if is_code else state.steps + more.tolist()   # type: ignore[assignment]
+            state.steps = longer(state.steps, new_array(state.capacity), is_code)
             state.capacity *= 2
     starts = np.array(state.starts, np.int64)
     return StepEdges(starts, np.array(state.steps[:int(starts[-1])], np.int64))

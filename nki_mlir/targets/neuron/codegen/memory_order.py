@@ -14,8 +14,8 @@ from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 from nki_mlir.targets.runtime.compiled_class import (
     CompiledClass,
-    InstanceRecord,
     int_array,
+    longer,
     new_array,
     unset_array,
     with_lists,
@@ -151,15 +151,10 @@ def ordered_dependences(graph: SchedulingGraph, order: Sequence[int]) -> StepEdg
     if not is_code:
         with_lists(state)
     while state.at < state.buffers:
-        if is_code:
-            record = InstanceRecord(state)
-            CODE.functions["advance"](record.address)
-            record.read()
-        else:
-            state.advance()
+        CODE.call("advance", state, is_code)
         if state.at < state.buffers:            # the result needs more room
-            more: Any = new_array(state.capacity + state.head_count * state.tail_count)
-            state.pairs = np.concatenate([state.pairs, more]) if is_code else state.pairs + more.tolist()   # type: ignore[assignment]
+            more = new_array(state.capacity + state.head_count * state.tail_count)
+            state.pairs = longer(state.pairs, more, is_code)
             state.capacity += len(more)
     steps, earlier = graph.edges.by_user()
     depends = positions[steps] * count + positions[earlier]

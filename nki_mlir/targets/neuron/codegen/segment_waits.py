@@ -13,7 +13,6 @@ transfer it waits for.
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from nki_mlir.targets.neuron.codegen.dependences import dependences_between, phy
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 from nki_mlir.targets.runtime.compiled_class import (
     CompiledClass,
-    InstanceRecord,
     int_array,
+    longer,
     new_array,
     unset_array,
     with_lists,
@@ -259,15 +258,9 @@ def walked(state: WaitScan) -> WaitScan:
     if not is_code:
         with_lists(state)
     while state.at < state.count:
-        if is_code:
-            record = InstanceRecord(state)
-            CODE.functions["advance"](record.address)
-            record.read()
-        else:
-            state.advance()
+        CODE.call("advance", state, is_code)
         if state.at < state.count:              # the clocks need more room
-            more: Any = new_array(len(state.rows))
-            state.rows = np.concatenate([state.rows, more]) if is_code else state.rows + more.tolist()      # type: ignore[assignment]
+            state.rows = longer(state.rows, new_array(len(state.rows)), is_code)
             state.capacity *= 2
     return state
 

@@ -146,11 +146,6 @@ def operand(scalar: isa.Scalar) -> tuple[int, int]:
     return (scalar.number, 0) if isinstance(scalar, isa.Register) else (-1, int(scalar))
 
 
-def longer(column: Any, more: Any, is_code: bool) -> Any:
-    """Return a column, an array or a list, with more elements."""
-    return np.concatenate([column, more]) if is_code else [*column, *more.tolist()]
-
-
 def is_plain(streams: Sequence[Stream], machine: Machine) -> bool:
     """Return whether the streams load no numbers, and one engine at most has a ramp."""
     return sum(machine.costs.engines[stream.engine].ramp is not None for stream in streams) <= 1 and all(

@@ -38,7 +38,6 @@ from nki_mlir.targets.neuron.timing.stream_columns import (
     SUBTRACT,
     StreamColumns,
     is_plain,
-    longer,
 )
 from nki_mlir.targets.neuron.timing.streams import (
     CONTROL,
@@ -52,8 +51,8 @@ from nki_mlir.targets.neuron.timing.streams import (
 )
 from nki_mlir.targets.runtime.compiled_class import (
     CompiledClass,
-    InstanceRecord,
     int_array,
+    longer,
     new_array,
     new_floats,
     with_lists,
@@ -487,12 +486,7 @@ def end_of_run(state: UnrecordedRun, is_code: bool) -> float | None:
         if state.stalled >= 0:
             state.add_room(is_code)
         begins = False
-        if is_code:
-            record = InstanceRecord(state)
-            CODE.functions["run"](record.address, len(state.times))
-            record.read()
-        else:
-            state.run(len(state.times))
+        CODE.call("run", state, is_code, len(state.times))
     if state.fails or state.exceeds:
         return None if state.fails else inf
     return state.end if all(at == stop for at, stop in zip(state.at, state.first[1:])) else None
