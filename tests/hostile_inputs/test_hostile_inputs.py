@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hostile inputs through each entry: none ends in a traceback, takes seconds of CPU time or hundreds of megabytes."""
+"""Hostile inputs through each entry: none ends in a traceback, takes long or 500 MB."""
 
 import subprocess
 import sys
