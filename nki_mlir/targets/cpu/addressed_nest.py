@@ -43,6 +43,7 @@ class AddressedNest:
         if not self.use.streams:
             Loops(code, nest, plan, symbols, self.use, self.forms).emit(pointers)
             return
+        assert can_stream(nest, self.use.streams), f"{self.title} does not write whole vectors"
         outputs = [(code.word(words, first_output + k, code.i64_type), stored_bytes(nest.outputs[k], plan))
                    for k in self.use.streams]
 

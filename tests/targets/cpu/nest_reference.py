@@ -21,18 +21,20 @@ ALL_FORMS = tuple(CODE_FORMS)
 
 
 class Memory:
-    """A buffer with guard bytes around it, and an operand's view of it."""
+    """A buffer with guard bytes around it, and an operand's view of it. Its address is a multiple of ``alignment``."""
 
-    def __init__(self, nest: Nest, operand: Operand, rng: np.random.Generator, low: float = -4, high: float = 4
-                 ) -> None:
+    def __init__(self, nest: Nest, operand: Operand, rng: np.random.Generator, low: float = -4, high: float = 4,
+                 alignment: int = 16) -> None:
         reach = [step * (extent - 1) for step, extent in zip(operand.strides, nest.extents)]
         self.first = -sum(min(0, r) for r in reach)
         self.size = self.first + sum(max(0, r) for r in reach) + 1
         self.dtype, self.operand, self.extents = operand.dtype, operand, nest.extents
         item = operand.dtype.itemsize
-        self.raw = rng.integers(0, 255, 2 * LINE + self.size * item + 16, np.uint8)
-        start = -(self.raw.ctypes.data + LINE) % 16 + LINE      # aligned for elements, not for vectors
+        self.raw = rng.integers(0, 255, 2 * LINE + self.size * item + alignment, np.uint8)
+        # 16 bytes align elements, not vectors.
+        start = -(self.raw.ctypes.data + LINE) % alignment + LINE
         self.array = self.raw[start:start + self.size * item].view(operand.dtype.numpy)
+        self.guarded = self.raw[start - LINE:start + self.size * item + LINE]
         values = rng.uniform(low, high, self.size)
         self.array[:] = convert(values.astype(np.float32), operand.dtype, FLOAT32)
 
