@@ -17,8 +17,7 @@
 // CHECK-LABEL: func.func @sum(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: {{.*}}"a"}, %[[B:[a-z0-9]+]]: {{.*}}"b"}, %[[Y:[a-z0-9]+]]: {{.*}}native.notes = ["form-products: 16 x 48 x 64 in blocks
 // CHECK-NOT:     psum
-// CHECK:         %[[RESULT:.*]] = memref.reinterpret_cast %[[Y]] to offset: [%{{.*}}], sizes: [16, {{[0-9]+}}], strides: [48, 1]
-// CHECK:         "native.packed_product"(%{{.*}}, %{{.*}}, %[[RESULT]]) {depth = 64 : i64, fresh = true, line = 48 : i64,
+// CHECK:         "native.packed_product"(%{{.*}}, %{{.*}}, %[[Y]]) {depth = 64 : i64, fresh = true, line = 48 : i64,
 // CHECK-NOT:     linalg.generic
 func.func @sum(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"}, %y: !out {nki.name = "y", nki.shared = 0 : i64}) {
   %zero = arith.constant 0.0 : f32

@@ -7,12 +7,10 @@
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: {{.*}} %[[B:[a-z0-9]+]]: {{.*}} %[[OUT:[a-z0-9]+]]: {{.*}}native.notes = ["form-products: 300 x 333 x 257 in blocks of {{.*}} rows, 320 columns, depth 96, float32:
 // CHECK:         scf.for %{{.*}} = %c0 to %c2 step %c1 {
 // CHECK:         } {native.on_pool}
-// CHECK:         scf.for %{{.*}} = %c0 to %c1 step %c1 {
-// CHECK:           "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 320 : i64, panels = array<i64: 18, 10>, sizes = array<i64: 16, 32>,
-// CHECK:           "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 320 : i64, panels = array<i64: 1, 10>, sizes = array<i64: 12, 32>,
-// CHECK:           "native.packed_product"({{.*}}) {depth = 65 : i64, fresh = false, line = 320 : i64,
-// CHECK:           linalg.generic {{.*}} ins(%{{.*}} : memref<{{.*}}xf32{{.*}}) outs(%{{.*}} : memref<{{.*}}xbf16
-// CHECK:         } {native.on_pool}
+// CHECK:         "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 320 : i64, panels = array<i64: 18, 10>, sizes = array<i64: 16, 32>,
+// CHECK:         "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 320 : i64, panels = array<i64: 1, 10>, sizes = array<i64: 12, 32>,
+// CHECK:         "native.packed_product"({{.*}}) {depth = 65 : i64, fresh = false, line = 320 : i64,
+// CHECK:         linalg.generic {{.*}} ins(%{{.*}} : memref<{{.*}}xf32{{.*}}) outs(%{{.*}} : memref<{{.*}}xbf16
 // CHECK:         "native.packed_product"({{.*}}) {depth = 96 : i64, fresh = true, line = 13 : i64, panels = array<i64: 18, 1>, sizes = array<i64: 16, 13>,
 // CHECK:         "native.packed_product"({{.*}}) {depth = 65 : i64, fresh = false, line = 13 : i64,
 func.func @odd(%a: tensor<300x257xbf16>, %b: tensor<257x333xbf16>) -> tensor<300x333xbf16> {

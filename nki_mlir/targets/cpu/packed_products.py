@@ -10,8 +10,10 @@ A block of ``b`` fits the second cache. Sums that an epilogue reads are finished
 of ``k``. Rows and columns that fill no panel form a narrower one, and the last block of ``k`` may be shorter. If ``k``
 is odd, its last position is a pair with 0.
 
-With two threads each computes one half of the rows, and packs the columns for itself. Otherwise both would read rows
-that the other one has packed, from its cache, which takes long where the two have no common cache.
+With two threads each half of the rows is a part with its own blocks, for which each thread packs the columns itself.
+Each thread begins with another half. Otherwise both would read rows that the other one has packed, from its cache,
+which takes long where the two have no common cache. A thread that ends early takes blocks of the other half: other
+processes may delay one of them.
 
 The order in which numbers are added does not depend on the number of threads.
 """
@@ -216,8 +218,9 @@ class PackedProduct:
         self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
         panels, remainder = divmod(self.rows, panel)
         self.m = self.rows if remainder else panel * divisor(panels, self.most // panel)
-        self.halves = not remainder and panels % 2 == 0 and self.m == self.rows >= LEAST_HALVED and host.threads() == 2
-        self.m //= 1 + self.halves
+        halves = not remainder and panels % 2 == 0 and self.m == self.rows >= LEAST_HALVED and host.threads() == 2
+        self.parts = 1 + halves
+        self.m //= self.parts                                   # rows of a part
         self.blocks = self.chosen_blocks()
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
         self.shorter = self.depth % self.k                      # depth of the last block, if it is another one
@@ -244,31 +247,34 @@ class PackedProduct:
     def write(self) -> None:
         self.code.notes.append(f"form-products: {self.blocks}, {self.unit}: "
                                f"{self.blocks.traffic(host_measurements.caches())}")
-        loop = self.on_pool(2) if self.halves else self.in_order(self.rows // self.m)
-        with loop as (number, memory):
-            self.write_rows(Linear().plus(number, self.m), memory)
+        rows = self.parts * self.m
+        self.packed = self.code.allocate(4 * rows * self.depth).base
+        with self.code.repeated(self.rows // rows) as number:
+            self.write_rows(Linear().plus(number, rows))
 
-    def write_rows(self, rows: Linear, memory: int) -> None:
-        """Write the work of ``m`` rows, from those on: threads share it, unless each has a half of all rows."""
-        shared = self.in_order if self.halves else self.on_pool
-        self.packed = self.code.allocate(4 * self.m * self.depth, memory).base
+    def write_rows(self, rows: Linear) -> None:
+        """Write the work of all parts of rows, from those on. Threads share it."""
         even_blocks = self.depth // self.k - (self.odd and not self.shorter)
         if even_blocks:
-            with shared(even_blocks) as (k, _):
-                self.pack_rows(rows, k, self.k)
+            # A loop over each part, not one over the blocks of both: zero-unwritten proves that it packs all rows.
+            shared, in_order = (even_blocks, 1) if self.parts == 1 else (1, even_blocks)
+            with self.on_pool(shared) as (part, block, _), self.code.repeated(in_order) as k:
+                self.pack_rows(rows, part, block.plus(k), self.k)
         if even_blocks * self.k < self.depth:
-            self.pack_rows(rows, Linear(even_blocks), self.shorter or self.k, self.odd)
+            with self.on_pool() as (part, _, _):
+                self.pack_rows(rows, part, Linear(even_blocks), self.shorter or self.k, self.odd)
         full_columns = self.columns // self.b.width * self.b.width
-        with shared(full_columns // self.n) as (j, inner_memory):
-            self.write_columns(rows, Linear().plus(j, self.n), self.n, memory if self.halves else inner_memory)
+        with self.on_pool(full_columns // self.n) as (part, j, memory):
+            self.write_columns(rows, part, Linear().plus(j, self.n), self.n, memory)
         if full_columns < self.columns:
-            self.write_columns(rows, Linear(full_columns), self.columns - full_columns, memory)
+            with self.on_pool() as (part, _, memory):
+                self.write_columns(rows, part, Linear(full_columns), self.columns - full_columns, memory)
 
-    def pack_rows(self, rows: Linear, k: Linear, depth: int, odd: bool = False) -> None:
-        """Pack the rows of a block of the summed axis, of that depth."""
+    def pack_rows(self, rows: Linear, part: Linear, k: Linear, depth: int, odd: bool = False) -> None:
+        """Pack the rows of a part, in a block of the summed axis, of that depth."""
         for row, count in self.pieces:
-            start = self.a.at(rows.plus(Linear(row)), Linear().plus(k, self.k))
-            self.a.pack(self.code, count, depth, start, self.panel(Linear(row), k, depth), odd)
+            start = self.a.at(rows.plus(part, self.m).plus(Linear(row)), Linear().plus(k, self.k))
+            self.a.pack(self.code, count, depth, start, self.panel(part, Linear(row), k, depth), odd)
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
@@ -276,12 +282,12 @@ class PackedProduct:
         full_rows = self.m // self.a.width * self.a.width
         return [piece for piece in ((0, full_rows), (full_rows, self.m - full_rows)) if piece[1]]
 
-    def panel(self, row: Linear, k: Linear, depth: int) -> Linear:
-        """Return the address of the packed rows from ``row`` on, in a block of the summed axis, of that depth."""
-        return self.packed.plus(row, 4 * depth).plus(k, 4 * self.k * self.m)
+    def panel(self, part: Linear, row: Linear, k: Linear, depth: int) -> Linear:
+        """Return the address of a part's packed rows from ``row`` on, in a block of the summed axis, of that depth."""
+        return self.packed.plus(part, 4 * self.m * self.depth).plus(row, 4 * depth).plus(k, 4 * self.k * self.m)
 
-    def write_columns(self, rows: Linear, columns: Linear, width: int, memory: int = MEMORY) -> None:
-        """Write the work of one iteration: all rows, from those on, of some columns.
+    def write_columns(self, rows: Linear, part: Linear, columns: Linear, width: int, memory: int) -> None:
+        """Write the work of one iteration: all rows of a part, and some columns.
 
         A block of ``b`` stays in the second cache while all rows are multiplied by it.
         """
@@ -299,12 +305,12 @@ class PackedProduct:
                 block = min(self.block, count)
                 with self.code.repeated(count // block) as blocks:
                     row = Linear(first_row).plus(blocks, block)
-                    to = self.address(rows.plus(row), columns)
+                    to = self.address(rows.plus(part, self.m).plus(row), columns)
                     into, line = to, self.result.strides[0]
                     if sums is not None:
                         into, line = sums.plus(row, 4 * width) if last else sums, width
                     product = self.product(block, width, depth, line)
-                    self.code.emit(replace(product, fresh=number == 0), self.panel(row, k, depth), packed, into)
+                    self.code.emit(replace(product, fresh=number == 0), self.panel(part, row, k, depth), packed, into)
                     if self.finish is not None and number == last:
                         self.code.emit(replace(self.finish, extents=(block, width), outputs=(self.result,),
                                                inputs=(Operand(FLOAT32, (width, 1)),)), into, to)
@@ -330,22 +336,29 @@ class PackedProduct:
         nest = product_of_panels((rows // width, columns // tile), (width, tile), depth, line)
         return TileProduct(nest, True, self.unit == "pairs", self.tile)
 
-    # -- loops ---------------------------------------------------------------------------------------------------------
     @contextmanager
-    def in_order(self, count: int) -> Iterator[tuple[Linear, int]]:
-        """Append a loop, and yield what ``on_pool`` yields."""
-        with self.code.repeated(count) as number:
-            yield number, MEMORY
+    def on_pool(self, count: int = 1) -> Iterator[tuple[Linear, Linear, int]]:
+        """Append a loop over ``count`` blocks of each part of the rows, whose iterations run on the pool.
 
-    @contextmanager
-    def on_pool(self, count: int) -> Iterator[tuple[Linear, int]]:
-        """Append a loop whose iterations run on the pool, and yield its variable and the slot of an iteration's
-        memory."""
-        memory, slot = self.code.slot(), self.code.slot()
-        loop = NativeLoop(slot, Linear(), Linear(count), Linear(1), range(count), memory=memory, on_pool=True)
-        self.code.add(loop)
-        with self.code.inside(loop.body):
-            yield slot_value(slot), memory
+        Yield the number of the part, that of the block, and the slot of an iteration's memory. The blocks of one part
+        follow each other: of two threads, which begin at both ends, each stays with one part unless the other one is
+        slower.
+        """
+        code = self.code
+        if self.parts * count == 1:
+            yield Linear(), Linear(), MEMORY
+            return
+        memory, slot = code.slot(), code.slot()
+        loop = NativeLoop(slot, Linear(), Linear(self.parts * count), Linear(1), range(self.parts * count),
+                          memory=memory, on_pool=True)
+        code.add(loop)
+        with code.inside(loop.body):
+            number = slot_value(slot)
+            if 1 in (self.parts, count):
+                part, block = (Linear(), number) if self.parts == 1 else (number, Linear())
+            else:
+                part, block = (code.computed(f"nki_{name}", number, Linear(count)) for name in ("floordiv", "mod"))
+            yield part, block, memory
 
 
 def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:

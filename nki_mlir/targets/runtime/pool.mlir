@@ -3,9 +3,10 @@
 // A pool of worker threads and @nki_parallel_for, on pthreads and futexes.
 //
 // A job is published by opening a gate, one word {epoch : 32 | open : 1 | inside : 31}. A worker enters an open gate by
-// compare-exchange (inside + 1), takes items from @next and leaves (inside - 1). The caller works on the same items; when
-// they are gone it closes the gate and waits only for those inside, so a worker that sleeps or has lost its CPU never
-// delays a small job. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds
+// compare-exchange (inside + 1), takes items and leaves (inside - 1). The caller works on the same items; when they are
+// gone it closes the gate and waits only for those inside, so a worker that sleeps or has lost its CPU never delays a
+// small job. The caller takes the first items, workers the last ones, so that two threads that run alike meet in the
+// middle, each with the cache lines of neighbours. @taken counts the items of all, @from_end those of workers. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds
 // @busy set (a nested call, another thread) is sent away. An item's status other than 0 stops the rest, and the first one
 // is the result.
 //
@@ -15,7 +16,8 @@
 // Each word that threads contend for has a cache line pair of its own.
 
 llvm.mlir.global internal @gate(0 : i64) {alignment = 128 : i64} : i64
-llvm.mlir.global internal @next(0 : i64) {alignment = 128 : i64} : i64
+llvm.mlir.global internal @taken(0 : i64) {alignment = 128 : i64} : i64
+llvm.mlir.global internal @from_end(0 : i64) {alignment = 128 : i64} : i64
 llvm.mlir.global internal @busy(0 : i32) {alignment = 128 : i64} : i32
 llvm.mlir.global internal @sleepers(0 : i32) {alignment = 128 : i64} : i32
 llvm.mlir.global internal @status(0 : i64) {alignment = 128 : i64} : i64
@@ -115,9 +117,11 @@ llvm.func internal @leave_processor(%processor: i32) {
   llvm.return
 }
 
-// Take items until none is left or one has a status.
-llvm.func internal @work() {
-  %pnext = llvm.mlir.addressof @next : !llvm.ptr
+// Take items until none is left or one has a status, from the front or from the end. Whoever counts one of the n items
+// in @taken has one: no more than n are taken from both sides together, so that the sides do not overlap.
+llvm.func internal @work(%from_front: i1) {
+  %ptaken = llvm.mlir.addressof @taken : !llvm.ptr
+  %pfrom_end = llvm.mlir.addressof @from_end : !llvm.ptr
   %pcount = llvm.mlir.addressof @count : !llvm.ptr
   %pitem = llvm.mlir.addressof @item : !llvm.ptr
   %pargument = llvm.mlir.addressof @argument : !llvm.ptr
@@ -127,20 +131,30 @@ llvm.func internal @work() {
   %n = llvm.load %pcount : !llvm.ptr -> i64
   %item = llvm.load %pitem : !llvm.ptr -> !llvm.ptr
   %argument = llvm.load %pargument : !llvm.ptr -> !llvm.ptr
-  scf.while : () -> () {
-    %i = llvm.atomicrmw add %pnext, %one monotonic : !llvm.ptr, i64
-    %more = arith.cmpi slt, %i, %n : i64
+  %last = arith.subi %n, %one : i64
+  %end = scf.while (%front = %zero) : (i64) -> i64 {
+    %before = llvm.atomicrmw add %ptaken, %one monotonic : !llvm.ptr, i64
+    %more = arith.cmpi slt, %before, %n : i64
     scf.if %more {
+      %i = scf.if %from_front -> (i64) {
+        scf.yield %front : i64
+      } else {
+        %back = llvm.atomicrmw add %pfrom_end, %one monotonic : !llvm.ptr, i64
+        %position = arith.subi %last, %back : i64
+        scf.yield %position : i64
+      }
       %s = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
       %bad = arith.cmpi ne, %s, %zero : i64
       scf.if %bad {
         %first = llvm.cmpxchg %pstatus, %zero, %s acq_rel monotonic : !llvm.ptr, i64
-        %rest = llvm.atomicrmw add %pnext, %n monotonic : !llvm.ptr, i64
+        %rest = llvm.atomicrmw add %ptaken, %n monotonic : !llvm.ptr, i64
       }
     }
-    scf.condition(%more)
+    scf.condition(%more) %front : i64
   } do {
-    scf.yield
+  ^next(%front: i64):
+    %following = arith.addi %front, %one : i64
+    scf.yield %following : i64
   }
   llvm.return
 }
@@ -180,7 +194,8 @@ llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
         %pprocessor = llvm.mlir.addressof @processor : !llvm.ptr
         %of_caller = llvm.load %pprocessor : !llvm.ptr -> i32
         llvm.call @leave_processor(%of_caller) : (i32) -> ()
-        llvm.call @work() : () -> ()
+        %from_end = arith.constant false
+        llvm.call @work(%from_end) : (i1) -> ()
         %left = llvm.atomicrmw sub %pgate, %one acq_rel : !llvm.ptr, i64
       }
       scf.yield %now, %c0 : i32, i32
@@ -205,7 +220,8 @@ llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
 // is -1, and nothing has been done, when the caller would be alone: with no workers, one item, or during another job.
 llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
   %pgate = llvm.mlir.addressof @gate : !llvm.ptr
-  %pnext = llvm.mlir.addressof @next : !llvm.ptr
+  %ptaken = llvm.mlir.addressof @taken : !llvm.ptr
+  %pfrom_end = llvm.mlir.addressof @from_end : !llvm.ptr
   %pbusy = llvm.mlir.addressof @busy : !llvm.ptr
   %pstatus = llvm.mlir.addressof @status : !llvm.ptr
   %pcount = llvm.mlir.addressof @count : !llvm.ptr
@@ -237,7 +253,8 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     llvm.store %count, %pcount : i64, !llvm.ptr
     llvm.store %item, %pitem : !llvm.ptr, !llvm.ptr
     llvm.store %argument, %pargument : !llvm.ptr, !llvm.ptr
-    llvm.store %zero, %pnext : i64, !llvm.ptr
+    llvm.store %zero, %ptaken : i64, !llvm.ptr
+    llvm.store %zero, %pfrom_end : i64, !llvm.ptr
     llvm.store %zero, %pstatus : i64, !llvm.ptr
     %pprocessor = llvm.mlir.addressof @processor : !llvm.ptr
     %here = llvm.call @sched_getcpu() : () -> i32
@@ -248,7 +265,8 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     %opened = arith.ori %stepped, %open : i64
     %published = llvm.atomicrmw xchg %pgate, %opened seq_cst : !llvm.ptr, i64
     llvm.call @wake() : () -> ()
-    llvm.call @work() : () -> ()
+    %from_front = arith.constant true
+    llvm.call @work(%from_front) : (i1) -> ()
     %shut = llvm.atomicrmw _and %pgate, %closed acq_rel : !llvm.ptr, i64
     %patience = arith.constant 4000 : i32
     %waited = scf.while (%turn = %c0) : (i32) -> (i32) {

@@ -43,6 +43,24 @@ def test_each_item_runs_once(count: int) -> None:
     assert sorted(items) == list(range(count))
 
 
+def test_the_caller_begins_in_front__workers_at_the_end() -> None:
+    by_caller: list[int] = []
+    by_workers: list[int] = []
+    has_begun = threading.Event()
+
+    def item(number: int) -> int:
+        if threading.current_thread() is threading.main_thread():
+            has_begun.wait(5)               # a worker that comes later takes no item, and all are the caller's
+            by_caller.append(number)
+        else:
+            by_workers.append(number)
+            has_begun.set()
+        return 0
+    assert run_items(100, item) == 0
+    assert by_caller == list(range(len(by_caller)))
+    assert sorted(by_workers) == list(range(len(by_caller), 100))
+
+
 def test_a_status_ends_the_job() -> None:
     items: list[int] = []
 
