@@ -67,6 +67,14 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of user code, whose ``__str__`` may raise another one."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(no text: its __str__ raises {type(another).__name__})"
+
+
 class NkiMlirError(Exception):
     """Base of all errors for users. ``values`` fill the templates; ``at`` is the location, if it is known."""
 

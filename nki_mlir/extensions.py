@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nki_mlir.alone import keep_last_collection
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, text_of
 
 API_VERSION = 1
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
@@ -160,9 +160,9 @@ def _imported(module: str, subject: str, origin: str) -> object:
             raise PluginVersion(origin=origin, found="none" if version is None else version, version=API_VERSION,
                                 package=package)
         return importlib.import_module(module)
-    except NkiMlirError:
+    except (NkiMlirError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:                  # such as SystemExit
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == package == origin
         raise (AbsentPlugin if is_absent else BrokenPlugin)(
-            what=subject, origin=origin, text=f"{type(error).__name__}: {error}") from error
+            what=subject, origin=origin, text=f"{type(error).__name__}: {text_of(error)}") from error

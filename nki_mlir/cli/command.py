@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError, text_of
 from nki_mlir.files import shown
 from nki_mlir.input_limits import limited_time
 from nki_mlir.progress import ProgressLine, is_read, show_progress
@@ -249,10 +249,10 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         return fail(OutputFailed(reason=error.strerror))
     except BaseException as error:                      # a kernel may raise an exception of this class
         at = raised_at(error)
-        if at is None:
+        if at is None and not isinstance(error, Warning):
             raise
         from nki_mlir.language.python_errors import fix_of  # start-up: imported on first use
-        raised = KernelRaised(kind=type(error).__name__, text=error, instead=fix_of(error))
+        raised = KernelRaised(kind=type(error).__name__, text=text_of(error), instead=fix_of(error))
         return fail(raised.located(at).with_traceback(error.__traceback__))
     finally:
         show_progress(None)
@@ -312,9 +312,10 @@ def is_kernel(source: str) -> bool:
 
 
 def raised_at(error: BaseException) -> Location | None:
-    """Return the user's line that raised an exception, directly or in a library. Return None where the toolchain
-    raised it."""
+    """Return the user's line that raised an exception, directly or in a library, or for which the toolchain warned, if
+    a filter makes warnings errors. Return None where the toolchain raised it."""
     from nki_mlir.capture import locations  # start-up: imported on first use
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     user_files = [file for file in files if locations.is_toolchain(file) or not locations.is_passed[file]]
-    return None if user_files and locations.is_toolchain(user_files[-1]) else locations.raised_at(error.__traceback__)
+    of_toolchain = bool(user_files) and locations.is_toolchain(user_files[-1]) and not isinstance(error, Warning)
+    return None if of_toolchain else locations.raised_at(error.__traceback__)

@@ -78,7 +78,7 @@ def captured(options: argparse.Namespace) -> Specialization:
 def process(module: Module, options: argparse.Namespace) -> str | bytes:
     """Run the passes and the lowering that the options select on a module; return the text or bytes to write."""
     with module.context, ir.Location.unknown():
-        if options.target:
+        if options.target is not None:
             set_target(module, options.target)
         report = PassReport(options)
         try:

@@ -18,7 +18,7 @@ from nki_mlir.cli.command import KernelRaised, raised_at
 from nki_mlir.cli.migrated_package import MigratedPackage
 from nki_mlir.cli.packages import package_folders
 from nki_mlir.cli.source import load_kernel, run_file
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError, text_of
 from nki_mlir.language.python_errors import fix_of
 from nki_mlir.language.signatures.table import RELEASES
 from nki_mlir.migration.beta_forms import as_beta, functions_in_beta_form
@@ -264,7 +264,7 @@ def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: d
         if not isinstance(error, NkiMlirError) and (at := raised_at(error)) is None:
             raise                               # a defect of the toolchain
         shown = error if isinstance(error, NkiMlirError) else KernelRaised(
-            kind=type(error).__name__, text=error, instead=fix_of(error)).located(at)
+            kind=type(error).__name__, text=text_of(error), instead=fix_of(error)).located(at)
         return f"FAILS: {label}, the {version} kernel: {shown}"
     if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
         return (f"DIFFERS: {label} gives {', '.join(f'{a.dtype}{list(a.shape)}' for a in after)}, "

@@ -141,7 +141,7 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     with sources.errors_of_file(name):
         programs = programs_of(data, name)
         if programs:
-            if target:
+            if target is not None:
                 raise sources.SourceError("--target comes too late: instruction streams are compiled for a target")
             return StreamsSource(programs, positional, keywords)
         text = sources.decoded(data, name)
@@ -215,7 +215,7 @@ class ModuleSource(Runnable):
                  target: str | None) -> None:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         from nki_mlir.dialects.source_locations import errors_at
-        if target:
+        if target is not None:
             set_target(module, target)
         self.kernel_module = module
         check_declared(module)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
 from nki_mlir.cli.packages import module_name, package_folders
-from nki_mlir.diagnostics import Location, NkiMlirError, printable, shortened
+from nki_mlir.diagnostics import Location, NkiMlirError, printable, shortened, text_of
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.similar_names import nearest
@@ -294,7 +294,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
     if function is None or not callable(function):
         raise NoKernel.of(file, name, kernels)
     kernel = unwrap(function)
-    if target:
+    if target is not None:
         machine_named(target)
         kernel = kernel.with_changes(target=target)
     return kernel[grid] if grid else kernel
@@ -335,7 +335,7 @@ def run_file(file: Path) -> dict[str, object]:
         at = Location(error.filename or str(file), error.lineno or 1, max(0, (error.offset or 1) - 1))
         raise SourceError(f"{type(error).__name__}: {error.msg}").located(at) from None
     except BaseException as error:                      # the file may define exceptions of this class
-        raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {error}").located(
+        raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {text_of(error)}").located(
             raised_at(error)) from None
     return vars(module)
 

@@ -68,7 +68,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
         with source.errors_of_file(source.display_name(options.source)):
             return neuron.disassemble(source.read_bytes(options.source))
     from nki_mlir.cli import lowering  # start-up: loads MLIR
-    opt_options = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
+    opt_options = opt.parse_options([options.source, *([] if options.target is None else ["--target", options.target]),
                                      *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
     if options.import_python:
         return "// -----\n".join(str(lowering.process(m, opt_options)) for m in lowering.captured(opt_options).modules)

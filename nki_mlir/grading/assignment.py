@@ -33,6 +33,8 @@ from nki_mlir.input_limits import PROGRAMS, TEXT_BYTES
 
 RELAXED_SHARE = 0.95
 PARTS = 1_000                   # of an assignment: each is judged for itself
+KEY_PARTS = 100                 # of the keys in a line: a reader takes the square of their number
+KEY_DOT = re.compile(r"""[\w"'-][ \t]*\.(?=[ \t]*[\w"'-])""")
 OF_PART = {"name", "points", "cases", "hidden", "microseconds", "relaxed_share", "hbm_ratio", "sbuf_bytes", "grid"}
 OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
 
@@ -187,6 +189,9 @@ def parsed(text: str) -> dict[str, Any]:
         import tomllib as toml  # start-up: not in Python 3.10
     else:
         import tomli as toml  # start-up: where the standard library has none
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > KEY_PARTS and len(KEY_DOT.findall(line)) > KEY_PARTS:
+            raise ValueError(f"the line has more than {KEY_PARTS} dots in keys (at line {number}, column 1)")
     try:
         document: dict[str, Any] = toml.loads(text)
     except RecursionError:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TypedDict
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, text_of
 
 LONGEST = 2_000                 # characters of a text
 
@@ -37,7 +37,7 @@ def reason_of(error: BaseException) -> Reason:
     code = getattr(error, "code", "")
     location = getattr(error, "at", None) or raised_at(error.__traceback__)
     return Reason(code=code if isinstance(code, str) and code.startswith("NKI-") else "NKI-KERNEL-RAISED",
-                  message=cut(f"{type(error).__name__}: {error}"), fix="", location=str(location or ""))
+                  message=cut(f"{type(error).__name__}: {text_of(error)}"), fix="", location=str(location or ""))
 
 
 def remarks_of(recorded: Sequence[warnings.WarningMessage]) -> list[Remark]:

@@ -9,6 +9,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -16,10 +17,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.cli import calibrate, grade, migrate, opt, run, score, tune
+from nki_mlir.cli import calibrate, grade, migrate, opt, run, score, translate, tune
 from nki_mlir.cli.arguments import BadArgumentText, parse_argument, parse_arguments
 from nki_mlir.cli.standins import neuron_bench, neuron_profile
 from nki_mlir.compat.executables import write_executables
+from nki_mlir.grading.assignment import parsed
 from nki_mlir.input_limits import InputTooLarge
 from nki_mlir.migration import nesting
 from nki_mlir.scoring.store import TABLE
@@ -301,6 +303,20 @@ def test_an_assignment_that_nests_too_deeply(tmp_path, capsys):
     assert "its values nest too deeply" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text, line", [("a." * 20_000 + "b = 1\n", 1), ("a = 1\n[" + "b . " * 101 + "c]\n", 2),
+                                        ("a = 1\nb.c = {" + "'a'.\"b\"." * 60 + "c = 1}\n", 2)])
+def test_a_key_of_too_many_parts(text, line, tmp_path, capsys):
+    (tmp_path / "a.toml").write_text(text)
+    assert grade.main([str(tmp_path / "a.toml"), str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(
+        f"{tmp_path}/a.toml:{line}:1: error: the assignment is not TOML: the line has more than 100 dots in keys [")
+
+
+def test_dots_that_are_in_no_key_are_not_counted():
+    text = f"# {'.' * 200}\nname = '{'. ' * 200}'\n{'.'.join('a' * 100)} = 1\n"
+    assert parsed(text)["name"] == ". " * 200
+
+
 def test_requests_that_are_no_text_have_an_answer(tmp_path):
     script = "import sys; from nki_mlir.cli import score; sys.exit(score.main(['--serve']))"
     ended = subprocess.run([sys.executable, "-c", script], input=b"\xff\xfe\n[\n" + b"[" * 100_000 + b"\n",
@@ -320,6 +336,35 @@ def test_exception_of_no_usual_class_is_an_error_at_its_line(text, line, tmp_pat
     assert run.main([f"{file}:f", "--arg", "4x8xf32"]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"{file}:{line}:") and "E: stop" in error.splitlines()[0] and "Traceback" not in error
+
+
+def test_exception_without_a_text_is_an_error_at_its_line(tmp_path, capsys):
+    file = tmp_path / "kernel.py"
+    kind = "class E(Exception):\n    def __str__(self): raise ValueError\n"
+    for text, line in ((kind + "raise E()\n", 3), (kind + KERNEL.replace("    out =", "    raise E()\n    out ="), 7)):
+        file.write_text(text)
+        assert run.main([f"{file}:f", "--arg", "4x8xf32"]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"{file}:{line}:") and "E: (no text: its __str__ raises ValueError)" in error
+
+
+def test_a_warning_that_a_filter_makes_an_error_is_one_at_its_line(tmp_path, capsys):
+    file = tmp_path / "kernel.py"
+    file.write_text("import warnings\n" + KERNEL.replace("nl.load(x)", "nl.log(nl.load(x))")
+                    .replace("    out =", "    warnings.simplefilter('error')\n    out ="))
+    with warnings.catch_warnings():
+        assert run.main([f"{file}:f", "--arg", "4x8xf32=zeros", "--on=eager"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"{file}:8:19: error: DeviceRuleWarning: log of 0, which is outside of its domain") \
+        and "Traceback" not in error
+
+
+@pytest.mark.parametrize("command, options", [(run, []), (run, ["--on=isa"]), (opt, ["--lower-to-nisa"]),
+                                              (translate, ["--to-nki-python"])])
+def test_an_empty_name_is_no_target(command, options, kernel, capsys):
+    arguments = ["--arg", "4x8xf32", "--target", "", *options]
+    assert command.main([kernel, *arguments]) == 1
+    assert "error: there is no target named '' [NKI-TARGET]" in capsys.readouterr().err
 
 
 def test_parts_that_are_long_together_are_refused(tmp_path, capsys):

@@ -126,6 +126,12 @@ def test_what_cannot_be_loaded__is_said_with_the_plugin(package):
         executor("b")
 
 
+def test_a_plugin_that_ends_the_process__is_said_with_the_plugin(package):
+    package("p_ended", {"m.py": "raise SystemExit(7)\n"}, ("targets", "a", "m:x"))
+    with pytest.raises(BrokenPlugin, match=r"'a' of plugin p_ended cannot be loaded: SystemExit: 7"):
+        machine_named("a")
+
+
 @pytest.mark.parametrize("text", ["load = 3", "def load(captured, grid): return 3"])
 def test_an_executor__is_a_function_that_returns_one(package, text):
     package("p_executor", {"m.py": text}, ("executors", "mine", "m:load"))

@@ -57,6 +57,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     (".nki_isa 1", ".nki_isa 2", 1, "2", "the text is of another version; this reads version 1"),
     (".nki_isa 1\n", "", 20, "", "the text has no .nki_isa line"),
     (".target trn2", ".target trn9", 3, "trn9", "there is no target named 'trn9'"),
+    (".sbuf 4096 of", f".sbuf {chr(0x663) * 5_000} of", 4, chr(0x663), "an integer has at most 40 digits, this has 5000"),
     (".sbuf 4096 of 212984", ".sbuf 4096 of 1", 4, "of 1", "this target has 212984 bytes per partition"),
     (".kernel k", ".kernels k", 2, "", "there is no directive .kernels"),
     (".kernel k", ".kernel k also", 2, "also", "unexpected 'also'"),

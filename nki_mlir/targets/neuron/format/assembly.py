@@ -18,7 +18,7 @@ from nki_mlir.targets.neuron.validate import WAITS, Validator
 
 VERSION = 1
 DIGITS = 40                     # digits of an integer: an address has at most 20
-LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
+LONG_INTEGER = re.compile(rf"\d{{{DIGITS + 1},}}")
 DATA_LINE = 64                  # bytes of a constant in a line
 LINE_BYTES = 128                # of the limit on a text for each of its lines, as printed lines have
 CORES = 256                     # programs of a text
