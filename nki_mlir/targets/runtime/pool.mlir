@@ -5,10 +5,15 @@
 // A job is published by opening a gate, one word {epoch : 32 | open : 1 | inside : 31}. A worker enters an open gate by
 // compare-exchange (inside + 1), takes items and leaves (inside - 1). The caller works on the same items; when they are
 // gone it closes the gate and waits only for those inside, so a worker that sleeps or has lost its CPU never delays a
-// small job. The caller takes the first items, workers the last ones, so that two threads that run alike meet in the
-// middle, each with the cache lines of neighbours. @taken counts the items of all, @from_end those of workers. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds
-// @busy set (a nested call, another thread) is sent away. An item's status other than 0 stops the rest, and the first one
-// is the result.
+// small job. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds @busy
+// set (a nested call, another thread) is sent away.
+//
+// The caller takes the first items, workers the last ones. Two threads of equal speed meet in the middle, and each runs
+// items that follow each other. @taken counts all items that are taken, @from_end those of workers.
+//
+// The result is the status of the first item that has one other than 0, as if the items ran in order. @failure is the
+// least {item : 32 | status : 32}. A status ends the job for the caller, since only later items are left; a worker
+// continues with earlier ones.
 //
 // A worker on the caller's processor runs instead of the caller, not beside it. Where other processes keep all processors
 // busy, the system leaves it there for many jobs. So a worker that enters a job there moves to another processor.
@@ -20,7 +25,7 @@ llvm.mlir.global internal @taken(0 : i64) {alignment = 128 : i64} : i64
 llvm.mlir.global internal @from_end(0 : i64) {alignment = 128 : i64} : i64
 llvm.mlir.global internal @busy(0 : i32) {alignment = 128 : i64} : i32
 llvm.mlir.global internal @sleepers(0 : i32) {alignment = 128 : i64} : i32
-llvm.mlir.global internal @status(0 : i64) {alignment = 128 : i64} : i64
+llvm.mlir.global internal @failure(-1 : i64) {alignment = 128 : i64} : i64
 llvm.mlir.global internal @count(0 : i64) {alignment = 128 : i64} : i64     // of the open job; so are item and argument
 llvm.mlir.global internal @item() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
 llvm.mlir.global internal @argument() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
@@ -117,21 +122,22 @@ llvm.func internal @leave_processor(%processor: i32) {
   llvm.return
 }
 
-// Take items until none is left or one has a status, from the front or from the end. Whoever counts one of the n items
-// in @taken has one: no more than n are taken from both sides together, so that the sides do not overlap.
+// Take items from the front or from the end until none is left, or one from the front has a status. Each counts in
+// @taken first. No more than n items are taken from both sides together, so the sides do not overlap.
 llvm.func internal @work(%from_front: i1) {
   %ptaken = llvm.mlir.addressof @taken : !llvm.ptr
   %pfrom_end = llvm.mlir.addressof @from_end : !llvm.ptr
   %pcount = llvm.mlir.addressof @count : !llvm.ptr
   %pitem = llvm.mlir.addressof @item : !llvm.ptr
   %pargument = llvm.mlir.addressof @argument : !llvm.ptr
-  %pstatus = llvm.mlir.addressof @status : !llvm.ptr
+  %pfailure = llvm.mlir.addressof @failure : !llvm.ptr
   %one = llvm.mlir.constant(1 : i64) : i64
   %zero = llvm.mlir.constant(0 : i64) : i64
   %n = llvm.load %pcount : !llvm.ptr -> i64
   %item = llvm.load %pitem : !llvm.ptr -> !llvm.ptr
   %argument = llvm.load %pargument : !llvm.ptr -> !llvm.ptr
   %last = arith.subi %n, %one : i64
+  %c32 = arith.constant 32 : i64
   %end = scf.while (%front = %zero) : (i64) -> i64 {
     %before = llvm.atomicrmw add %ptaken, %one monotonic : !llvm.ptr, i64
     %more = arith.cmpi slt, %before, %n : i64
@@ -146,8 +152,12 @@ llvm.func internal @work(%from_front: i1) {
       %s = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
       %bad = arith.cmpi ne, %s, %zero : i64
       scf.if %bad {
-        %first = llvm.cmpxchg %pstatus, %zero, %s acq_rel monotonic : !llvm.ptr, i64
-        %rest = llvm.atomicrmw add %ptaken, %n monotonic : !llvm.ptr, i64
+        %high = arith.shli %i, %c32 : i64
+        %failure = arith.ori %high, %s : i64
+        %least = llvm.atomicrmw umin %pfailure, %failure acq_rel : !llvm.ptr, i64
+        scf.if %from_front {
+          %rest = llvm.atomicrmw add %ptaken, %n monotonic : !llvm.ptr, i64
+        }
       }
     }
     scf.condition(%more) %front : i64
@@ -216,14 +226,14 @@ llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
   llvm.return %null : !llvm.ptr
 }
 
-// item(argument, i) for every i below count, in any order, on any thread; the first status other than 0, or 0. The result
-// is -1, and nothing has been done, when the caller would be alone: with no workers, one item, or during another job.
+// item(argument, i) for every i below count, in any order, on any thread; a status is below 2^31. The result is -1, and
+// nothing has been done, when the caller would be alone: with no workers, one item, or during another job.
 llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
   %pgate = llvm.mlir.addressof @gate : !llvm.ptr
   %ptaken = llvm.mlir.addressof @taken : !llvm.ptr
   %pfrom_end = llvm.mlir.addressof @from_end : !llvm.ptr
   %pbusy = llvm.mlir.addressof @busy : !llvm.ptr
-  %pstatus = llvm.mlir.addressof @status : !llvm.ptr
+  %pfailure = llvm.mlir.addressof @failure : !llvm.ptr
   %pcount = llvm.mlir.addressof @count : !llvm.ptr
   %pitem = llvm.mlir.addressof @item : !llvm.ptr
   %pargument = llvm.mlir.addressof @argument : !llvm.ptr
@@ -237,6 +247,8 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
   %open = arith.constant 0x80000000 : i64
   %closed = arith.constant 0xFFFFFFFF7FFFFFFF : i64
   %insiders = arith.constant 0x7FFFFFFF : i64
+  %low = arith.constant 0xFFFFFFFF : i64
+  %none = arith.constant -1 : i64
   %workers = llvm.load %pworkers : !llvm.ptr -> i32
   %some = arith.cmpi ne, %workers, %c0 : i32
   %many = arith.cmpi sgt, %count, %one : i64
@@ -255,7 +267,7 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     llvm.store %argument, %pargument : !llvm.ptr, !llvm.ptr
     llvm.store %zero, %ptaken : i64, !llvm.ptr
     llvm.store %zero, %pfrom_end : i64, !llvm.ptr
-    llvm.store %zero, %pstatus : i64, !llvm.ptr
+    llvm.store %none, %pfailure : i64, !llvm.ptr
     %pprocessor = llvm.mlir.addressof @processor : !llvm.ptr
     %here = llvm.call @sched_getcpu() : () -> i32
     llvm.store %here, %pprocessor : i32, !llvm.ptr
@@ -285,7 +297,10 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
       %after = arith.addi %turn, %c1 : i32
       scf.yield %after : i32
     }
-    %s = llvm.load %pstatus atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+    %failure = llvm.load %pfailure atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+    %fine = arith.cmpi eq, %failure, %none : i64
+    %status = arith.andi %failure, %low : i64
+    %s = arith.select %fine, %zero, %status : i64
     llvm.store %c0, %pbusy atomic release {alignment = 4 : i64} : i32, !llvm.ptr
     scf.yield %s : i64
   } else {

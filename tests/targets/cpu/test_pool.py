@@ -62,13 +62,27 @@ def test_the_caller_begins_in_front__workers_at_the_end() -> None:
 
 
 def test_a_status_ends_the_job() -> None:
+    by_caller: list[int] = []
+
+    def item(number: int) -> int:
+        if threading.current_thread() is threading.main_thread():
+            by_caller.append(number)
+        return 5
+    assert run_items(1000, item) == 5
+    assert len(by_caller) <= 1              # none, where a worker has run all items before the caller begins
+
+
+@pytest.mark.parametrize("first", [0, 1, 700, 999])
+def test_the_status_of_the_first_item_is_the_result(first: int) -> None:
     items: list[int] = []
 
     def item(number: int) -> int:
         items.append(number)
-        return 5
-    assert run_items(1000, item) == 5
-    assert 1 <= len(items) <= machine().threads
+        return number + 5 if number >= first else 0
+    for _ in range(20):
+        items.clear()
+        assert run_items(1000, item) == first + 5
+        assert {*range(first + 1)} <= {*items}
 
 
 def leave_processor() -> Callable[[int], None]:
