@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Resolves masks of matrix products, whose axes are K, M and N; a factor and the result have two of them.
+"""Resolves masks of matrix products. Their axes are K, then those of M and of N; a factor has K and one of the two.
 
     acc[...] += nl.matmul(x, y, transpose_x=True, mask=i_k < 10)
                         nisa.nc_matmul(dst=acc, stationary=x[0:10], moving=y[0:10])
 
-A comparison of two dimensions is of K and M if its extents are theirs, else of M and N, as in the beta generation.
+A comparison of fewer dimensions is of the first axes if its extents are theirs, else of the last axes, as in the beta
+generation.
 """
 
 import ast
@@ -21,27 +22,28 @@ from nki_mlir.migration.engine_rows import integer
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Axis, Comparison, IndexFact, MaskFact, TensorFact
 from nki_mlir.migration.operation_text import OperationText
-from nki_mlir.migration.views import Part
+from nki_mlir.migration.views import Integer, Part
 
-K, M, N = -3, -2, -1
+K, M, N = "K", "M", "N"
 UNKNOWN_AXIS = "a mask of a product whose operands have sizes that the text does not show: it may select in K, M or N"
 BY_NAME = ("the mask of the product has the size of the result's rows or columns and selects them; if K has the same "
            "size, the beta generation selects terms of the sums instead")
+Axes = Mapping[str, tuple[int, ...]]        # of K, M and N, counted from the last axis of the product, which is -1
 Sizes = Mapping[int, set[str]]
 
 
-def masked_factors(a: Arguments, factors: Mapping[str, tuple[int, int]]) -> list[tuple[str, TensorFact]]:
+def masked_factors(a: Arguments, factors: Mapping[str, tuple[str, str]]) -> list[tuple[str, TensorFact]]:
     """Return the factors of a product, by name with their axes, under its mask. The arguments have the mask of the
     result then."""
-    mask, calls = a.mask, a.calls
+    mask, calls, axes = a.mask, a.calls, _axes(a, factors)
+    of_result = (*axes[M], *axes[N])
     if mask is not None:
-        if any((getattr(a.fact(name), "rank", None) or 2) > 2 for name in factors):
-            raise LeftForAPerson(f"{a.function} of more than two dimensions under a mask")
-        mask = _of_product(calls, mask, _sizes(a, factors))
-        a.selected, mask = _along(mask, (M, N)), from_first_row(mask, M, not calls.assigned)
+        mask = _of_product(calls, mask, axes, _sizes(a, factors, axes))
+        a.selected, mask = _along(mask, of_result), from_first_row(mask, axes[M][0], not calls.assigned)
     views = []
-    for name, axes in factors.items():
-        part = replace(a, mask=None if mask is None else replace(_along(mask, axes), diagonals=()))
+    for name, (first, second) in factors.items():
+        part = replace(a, mask=None if mask is None else replace(_along(mask, (*axes[first], *axes[second])),
+                                                                 diagonals=()))
         text, fact = part.tensor(name)
         if fact.memory == PSUM:
             calls.report.changed(calls.line, f"{text} is copied to SBUF, because products read no factor in PSUM")
@@ -49,8 +51,19 @@ def masked_factors(a: Arguments, factors: Mapping[str, tuple[int, int]]) -> list
             is_named = fact.shape is None or "?" in fact.shape      # the shape of the product names it, too
             text, fact = calls.named(copy, "factor") if is_named else copy, replace(fact, memory=SBUF)
         views.append((text, fact))
-    a.mask = None if mask is None else _along(mask, (M, N))
+    a.mask = None if mask is None else _along(mask, of_result)
     return views
+
+
+def _axes(a: Arguments, factors: Mapping[str, tuple[str, str]]) -> Axes:
+    """Return the axes of a product, of which M and N have several if a factor has more than two dimensions."""
+    free = {M: 1, N: 1}
+    for name, kinds in factors.items():
+        fact = a.fact(name)
+        rank = fact.rank if isinstance(fact, TensorFact) else None
+        free[M if M in kinds else N] = max((rank or 2) - 1, 1)
+    m, n = free[M], free[N]
+    return {K: (-n - m - 1,), M: tuple(range(-n - m, -n)), N: tuple(range(-n, 0))}
 
 
 def selects_box(result: OperationText) -> bool:
@@ -68,8 +81,8 @@ def _along(mask: MaskFact, axes: tuple[int, ...]) -> MaskFact:
         for position, axis in enumerate(axes) if bound.axis == axis))
 
 
-def _of_product(calls: Calls, mask: MaskFact, sizes: Sizes) -> MaskFact:
-    """Return a mask with the axes K, M and N."""
+def _of_product(calls: Calls, mask: MaskFact, of_product: Axes, sizes: Sizes) -> MaskFact:
+    """Return a mask with the axes of a product."""
     if mask.alternatives:
         raise LeftForAPerson("a product under a mask that does not select a box of elements")
     lifted = {id(c): _lifted(calls, c, sizes) for c in mask.comparisons}
@@ -80,63 +93,69 @@ def _of_product(calls: Calls, mask: MaskFact, sizes: Sizes) -> MaskFact:
             axes.setdefault((len(c.index.axes), c.varying[0]), set()).add(lifted[id(c)].varying[0])
     comparisons = tuple(lifted.values())
     if all(len(several) == 1 for several in axes.values()):
-        bounds = tuple(replace(b, axis=next(iter(axes.get((b.rank, b.axis), {b.axis}))), rank=3) for b in mask.bounds)
+        bounds = tuple(replace(b, axis=next(iter(axes.get((b.rank, b.axis), {b.axis}))), rank=len(sizes))
+                       for b in mask.bounds)
         mask = MaskFact(bounds, mask.conditions, comparisons, diagonals)
     else:                                   # of one dimension, but of several axes of the product
         parts = [calls.mask_of(c.operator, c.index) for c in comparisons]
         conditions = tuple(dict.fromkeys((*mask.conditions, *(text for part in parts for text in part.conditions))))
         mask = replace(reduce(calls.conjunction, parts, MaskFact(())), conditions=conditions)
-    if any(K in c.varying for c in mask.diagonals):
+    if any(axis in c.varying for c in mask.diagonals for axis in of_product[K]):
         raise LeftForAPerson("a product under a mask that does not select a box of the terms of its sums")
     return mask
 
 
-def _sizes(a: Arguments, factors: Mapping[str, tuple[int, int]]) -> dict[int, set[str]]:
-    """Return texts of the extents K, M and N in the beta generation."""
-    sizes: dict[int, set[str]] = {K: set(), M: set(), N: set()}
-    for name, axes in factors.items():
-        for axis, texts in zip(axes, _extents(a.calls, a.nodes[name])):
+def _sizes(a: Arguments, factors: Mapping[str, tuple[str, str]], axes: Axes) -> dict[int, set[str]]:
+    """Return texts of the extents of a product's axes in the beta generation."""
+    sizes: dict[int, set[str]] = {axis: set() for several in axes.values() for axis in several}
+    for name, (first, second) in factors.items():
+        of_factor = (*axes[first], *axes[second])
+        for axis, texts in zip(of_factor, _extents(a.calls, a.nodes[name], len(of_factor))):
             sizes[axis] |= texts
-    for axis, text in zip((M, N), (a.calls.updated_tile and a.calls.updated_tile.shape) or ()):
+    for axis, text in zip((*axes[M], *axes[N]), (a.calls.updated_tile and a.calls.updated_tile.shape) or ()):
         sizes[axis].add(text)
     return {axis: {text for text in texts if text != "?"} for axis, texts in sizes.items()}
 
 
-def _extents(calls: Calls, node: cst.BaseExpression) -> tuple[set[str], set[str]]:
-    """Return texts of the extents of a tile of two dimensions. An extent that a mask may have cut has no text."""
+def _extents(calls: Calls, node: cst.BaseExpression, rank: int) -> list[set[str]]:
+    """Return texts of the extents of a tile of ``rank`` dimensions. An extent that a mask may have cut has no text."""
+    texts: list[set[str]] = [set() for _ in range(rank)]
     fact, view, result = calls.fact(node), calls.views.get(id(node)), calls.result(node)
     if not isinstance(fact, TensorFact):
-        return set(), set()
-    shape = list(fact.shape if fact.rank == 2 and fact.shape is not None else ("?", "?"))
-    texts = set[str](), set[str]()
+        return texts
+    shape = list(fact.shape if fact.rank == rank and fact.shape is not None else ("?",) * rank)
     name = view.text if view is not None else calls.code(node)
     mask = result.mask if result is not None else calls.masks.get(name)
     is_new = result is not None and not result.operands and result.name not in ("loaded",)
     cut = calls.uncut_sizes(shape, mask)
-    for k in range(2):
-        item = view.items[k] if view is not None and len(view.items) == 2 else None
+    items = [item for item in view.items if not isinstance(item, Integer)] if view is not None else []
+    has_integers = view is not None and len(items) < len(view.items)
+    for k in range(rank):
+        item = items[k] if len(items) == rank else None
         if isinstance(item, IndexFact):
-            texts[k].update(axis.extent for axis in item.axes if axis.step != "0")
+            for position, axis in enumerate(item.axes, rank - len(item.axes)):
+                if axis.step != "0" and position >= 0:
+                    texts[position].add(axis.extent)
         elif isinstance(item, Part) and item.text != ":":
             texts[k].add(shape[k])
         elif k in cut:
             texts[k].add(cut[k])
-        elif not is_new and not calls.cut_sources.get(name):
+        elif not is_new and not calls.cut_sources.get(name) and (mask is None or not has_integers):
             texts[k].add(shape[k])
     return texts
 
 
 def _lifted(calls: Calls, comparison: Comparison, sizes: Sizes) -> Comparison:
-    """Return a comparison with the axes K, M and N."""
+    """Return a comparison with the axes of a product."""
     index = comparison.index
-    axes, missing = index.axes, 3 - len(index.axes)
+    axes, missing = index.axes, len(sizes) - len(index.axes)
     if not comparison.varying:
-        return replace(comparison, index=replace(index, axes=(Axis("1", "0"),) * 3))
+        return replace(comparison, index=replace(index, axes=(Axis("1", "0"),) * len(sizes)))
     if missing < 0:
-        raise LeftForAPerson("a product under a mask of more than three dimensions")
-    fits = [_all(_is_one_of(calls, axis.extent, sizes[k - 3 + offset]) for k, axis in enumerate(axes))
+        raise LeftForAPerson(f"a product of {len(sizes)} dimensions under a mask of {len(axes)}")
+    fits = [_all(_is_one_of(calls, axis.extent, sizes[k - len(sizes) + offset]) for k, axis in enumerate(axes))
             for offset in (0, missing)]
-    is_row = len(axes) == 2 and axes[0].extent == "1"       # refused if it fits M and N
+    is_row = len(axes) == 2 and axes[0].extent == "1" and len(sizes) == 3       # refused if it fits M and N
     if not missing or fits[0] or (fits[1] is False and fits[0] is None):
         before = 0
     elif fits[0] is False or (is_row and fits[1]):

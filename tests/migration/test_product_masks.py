@@ -63,6 +63,35 @@ def test_a_mask_that_may_select_terms_or_rows_is_left():
     assert [entry.text for entry in report.entries if entry.left] == [UNKNOWN_AXIS]
 
 
+IMAGES = """def kernel(x, w):
+    k, rows, columns = x.shape
+    taps, m = w.shape[1:]
+    out = nl.ndarray((m, rows, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_k, i_r, i_c = nl.arange(16)[:, None, None], nl.arange(6)[None, :, None], nl.arange(8)[None, None, :]
+    j_m, j_r = nl.arange(32)[:, None, None], nl.arange(4)[None, :, None]
+    image, weights = nl.load(x), nl.load(w)
+    acc = nl.zeros((32, 6, 8), nl.float32, buffer=nl.psum)
+    for t in nl.affine_range(3):
+        {statement}
+    nl.store(out, acc)
+    return out
+"""
+
+
+@pytest.mark.parametrize("statement, text", [
+    ("acc += nisa.nc_matmul(weights[:, t, :], image[i_k, i_r, i_c], mask=(i_k < 10 + t) & (t + i_r < 6))",
+     "dst=acc[:, 0:num_columns], stationary=weights[0:num_rows, t, :], moving=image[0:num_rows, 0:num_columns, 0:8])"),
+    ("acc += nisa.nc_matmul(weights[:, t, :], image[i_k, i_r, i_c], mask=(i_k >= 2) & (j_m < 30 - t) & (i_c < 5))",
+     "src=image[2:16, 0:6, 0:5]"),
+    ("acc[:, 0:4, :] += nisa.nc_matmul(weights[:, t, :], image[i_k, j_r + t, i_c], mask=(j_r + t < 5))",
+     "dst=acc[:, 0:4, :][:, 0:num_columns], "),
+    ("acc += nisa.nc_matmul(weights[:, t, :], image, mask=(i_k + t < 9))", "moving=image[0:num_rows]")])
+def test_a_factor_of_three_dimensions(statement, text, tmp_path):
+    kernel = IMAGES.format(statement=statement)
+    assert text in migrated(kernel)
+    assert_same_values(kernel, tmp_path, numbers(16, 6, 8), numbers(16, 3, 32))
+
+
 def test_a_sum_of_products_of_two_dtypes(tmp_path):
     """The tensor engine multiplies float32 with float32 only, nl.matmul converts."""
     statement = "narrow = nl.copy(right, dtype=nl.bfloat16); acc += nl.matmul(left_32, narrow, transpose_x=True)"
