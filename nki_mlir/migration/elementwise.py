@@ -19,7 +19,7 @@ from nki_mlir.migration.added_functions import NUMBER, QUOTIENT
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown, promoted
 from nki_mlir.migration.operand_masks import OperandMasks
-from nki_mlir.migration.operation_text import BinaryOperation, EarlierOperation, OperationText
+from nki_mlir.migration.operation_text import BinaryOperation, EarlierOperation, OperationText, name_of_operand
 from nki_mlir.migration.views import bound_of, masked, part_of
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
@@ -63,12 +63,12 @@ class ElementwiseTexts(OperandMasks):
                         narrow[1].shape[0] == "1" != narrow[1].shape[1]):
                     return self.row_alike(left, right, narrow is left)
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
-                    named = self.named(wide[0], "wide")
+                    named = self.wide_operand(wide[0])
                     text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.broadcasts and (
                         narrow[1].shape[0] != "1") else f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)"
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
-                    named = self.named(wide[0], "wide") if "?" in wide[1].shape else wide[0]
+                    named = self.wide_operand(wide[0]) if "?" in wide[1].shape else wide[0]
                     text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], named)})"
                     return (text, named, second) if narrow is left else (named, text, first)
             return a, b, first if first.shape is not None else second
@@ -82,9 +82,13 @@ class ElementwiseTexts(OperandMasks):
         assert first.shape is not None and second.shape is not None
         shape = tuple(y if x == "1" or (x == "?" and y != "1") else x for x, y in zip(first.shape, second.shape))
         if "?" in shape:                        # the text has the shape of the other operand: it is computed once
-            a, b = (self.named(text, "wide") if "1" in (other.shape or ()) else text
+            a, b = (self.wide_operand(text) if "1" in (other.shape or ()) else text
                     for text, other in ((a, second), (b, first)))
         return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
+
+    def wide_operand(self, text: str) -> str:
+        """Return the name of an operand that gives the other operand its shape: a new name for an expression."""
+        return self.named(text, name_of_operand(text, self.nl))
 
     def row_alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact], is_left: bool
                   ) -> tuple[str, str, TensorFact]:

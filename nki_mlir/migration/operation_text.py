@@ -12,7 +12,8 @@ from nki_mlir.migration.facts import MaskFact, Shape, TensorFact
 LATER_ROWS = "an instruction under a mask that leaves out its first rows, at which no engine may start"
 RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
 NOUNS = RESULTS | {"add": "added", "subtract": "difference", "multiply": "scaled", "divide": "quotient",
-                   "broadcast_to": "repeated", "transpose": "transposed", "copy": "copied", "load": "loaded"}
+                   "broadcast_to": "repeated", "transpose": "transposed", "copy": "copied", "load": "loaded", "max8": "largest",
+                   "nc_find_index8": "positions", "nc_match_replace8": "replaced"}
 
 
 def name_of_result(text: str, language: str, used_names: Collection[str]) -> str:
@@ -22,6 +23,13 @@ def name_of_result(text: str, language: str, used_names: Collection[str]) -> str
     if called is None or (called[1] not in RESULTS and ("tile" not in used_names or called[1] in dir(builtins))):
         return "tile"
     return NOUNS.get(called[1], called[1])
+
+
+def name_of_operand(text: str, language: str) -> str:
+    """Return a name for the wider operand of an operation: a name after the function of ``nl`` that computes it if it
+    says more than ``wide``."""
+    called = re.match(rf"{re.escape(language)}\.(\w+)\(", text)
+    return RESULTS.get(called[1], "wide") if called is not None else "wide"
 
 
 def noun(name: str) -> str:
