@@ -12,8 +12,8 @@ from nki_mlir.migration.facts import MaskFact, Shape, TensorFact
 LATER_ROWS = "an instruction under a mask that leaves out its first rows, at which no engine may start"
 RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
 NOUNS = RESULTS | {"add": "added", "subtract": "difference", "multiply": "scaled", "divide": "quotient",
-                   "broadcast_to": "repeated", "transpose": "transposed", "copy": "copied", "load": "loaded", "max8": "largest",
-                   "nc_find_index8": "positions", "nc_match_replace8": "replaced"}
+                   "broadcast_to": "repeated", "transpose": "transposed", "copy": "copied", "load": "loaded",
+                   "max8": "largest", "nc_find_index8": "positions", "nc_match_replace8": "replaced"}
 
 
 def name_of_result(text: str, language: str, used_names: Collection[str]) -> str:
