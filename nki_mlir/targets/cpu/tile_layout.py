@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import NestContraction, TileProduct, contraction_of
 from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, compute
 from nki_mlir.waist.nest import Nest, Operand
@@ -86,7 +85,7 @@ def in_layout(call: RoutineCall, buffer: ScratchBuffer, layout: TileLayout, rang
     if isinstance(call.function, TileProduct):
         addresses = tuple([region.address for region in regions])
         return Compute(replace(call.function, nest=nest), addresses, nest, regions)
-    return compute(nest, regions, call.symbols, call.streams and can_stream(nest))
+    return compute(nest, regions, call.symbols, call.streams)
 
 
 def with_operand(nest: Nest, number: int, operand: Operand) -> Nest:

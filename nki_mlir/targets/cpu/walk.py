@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, with_memory
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import writes_once
 from nki_mlir.targets.cpu.function import Compute, NestCall, Node, RoutineCall, ScratchBuffer, Spread, compute
@@ -173,7 +173,7 @@ class JointWalk:
         if nest is None:
             return None
         regions = [*self.regions[:count], *[self.outputs[k] for k in remaining]]
-        call = compute(nest, regions, (), streams.pop() and can_stream(nest))
+        call = compute(nest, regions, (), streams.pop())
         parts = parts_of(nest, self.parts, self.parts) if self.parts > 1 else None
         return call if self.parts == 1 else Spread.over(call, parts) if parts is not None else None
 

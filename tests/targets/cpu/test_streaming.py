@@ -12,11 +12,12 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream
+from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream
 from nki_mlir.targets.cpu.chunk_loop import ChunkLoop
-from nki_mlir.targets.cpu.function import CodeAddress, compute
+from nki_mlir.targets.cpu.function import CodeAddress, Spread, compute
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.lowering import listing
+from nki_mlir.targets.cpu.schedule import parts_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion
@@ -197,3 +198,12 @@ def test_call_that_streams__is_joined_where_it_still_does(heavy, expected):
     calls = [compute(heavy, regions), compute(ROWS_OF_64, regions, (), True)]
     loop = ChunkLoop(None, 4, calls, (), (heavy, streamed), set())
     assert loop.can_be_joined([0, -1]) == expected
+
+
+@pytest.mark.parametrize("count, expected", [(2, True), (32, False)])
+def test_parts_of_a_call_that_streams__stream_where_they_still_write_vectors(count: int, expected: bool) -> None:
+    column = Nest((64,), frozenset(), (Operand(FLOAT32, (64,)),), 0, (Operand(FLOAT32, (1,)),), (), (0,))
+    call = compute(column, [ByteRegion(root, Linear(), 1 << 20, Linear()) for root in ("a", "b")], (), True)
+    parts = parts_of(column, count, count)
+    assert call.streams and parts is not None
+    assert does_stream(Spread.over(call, parts).part) == expected

@@ -17,7 +17,7 @@ from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import function as cpu
-from nki_mlir.targets.cpu.addressed_nest import addressed, can_stream
+from nki_mlir.targets.cpu.addressed_nest import addressed
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -199,8 +199,8 @@ class Run:
         for k in sorted(front):
             self.function.add(self.nodes[k])
         ahead = self.prefetch_distances(parts)
-        routines = [addressed(part.nest, self.call(k).streams and can_stream(part.nest),
-                              tuple(ahead.get(k, {}).items())) for k, part in parts.items()]
+        routines = [addressed(part.nest, self.call(k).streams, tuple(ahead.get(k, {}).items()))
+                    for k, part in parts.items()]
         ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common).write()
 
     def prefetch_distances(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:

@@ -12,7 +12,6 @@ follow each other.
 from collections.abc import Mapping, Sequence
 
 from nki_mlir.targets.cpu import function as cpu
-from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -86,7 +85,7 @@ def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
     vector = schedule(nest).vector
     if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
         return None
-    return cpu.compute(nest, regions, user.symbols, user.streams and can_stream(nest))
+    return cpu.compute(nest, regions, user.symbols, user.streams)
 
 
 def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:

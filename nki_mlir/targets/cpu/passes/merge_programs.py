@@ -14,7 +14,6 @@ from dataclasses import replace
 from math import prod
 
 from nki_mlir.targets.cpu import function as cpu
-from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.runtime import host
@@ -54,7 +53,7 @@ def merged_call(function: cpu.NativeFunction, call: cpu.Compute, count: int) -> 
             extents = (*nest.extents[:axis], count * extent, *nest.extents[axis + 1:])
             regions = [of_first_program(region, slot, step) for region, step in zip(call.regions, steps)]
             rows = replace(nest, extents=extents).simplified
-            return cpu.compute(rows, regions, (), call.streams and can_stream(rows))
+            return cpu.compute(rows, regions, (), call.streams)
     return None
 
 
