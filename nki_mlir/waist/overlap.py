@@ -18,7 +18,9 @@ from functools import cache, cached_property
 from itertools import pairwise
 from math import gcd
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from nki_mlir.dialects.access import ZERO, Access, Bounds, Linear, Ranges, Tile, same_buffer
 from nki_mlir.dialects.integer_systems import Row, Span, solution
@@ -220,14 +222,27 @@ def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
     return delta.interval(ranges)
 
 
-def boxes_overlap(boxes: Iterable[Box], other_boxes: Sequence[Box]) -> bool:
-    """Return whether a box of the first list shares a byte with a box of the second."""
-    for space, (begin, end, low, high) in boxes:
-        for other_space, (other_first, other_last, other_low, other_high) in other_boxes:
-            if low < other_high and other_low < high and begin < other_last and other_first < end and (
-                    space == other_space):
-                return True
-    return False
+class BoxColumns:
+    """Boxes by number, as columns, so that methods which call ``overlap`` may also run as machine code."""
+
+    space: list[int]
+    partition: list[int]
+    partition_end: list[int]
+    byte: list[int]
+    byte_end: list[int]
+
+    def __init__(self, boxes: Sequence[Box]) -> None:
+        numbers: dict[str, int] = {}
+        spaces = [numbers.setdefault(space, len(numbers)) for space, _ in boxes]
+        rows = np.array([(number, *bounds) for number, (_, bounds) in zip(spaces, boxes)], np.int64).reshape(-1, 5)
+        columns: Any = rows.T.copy()
+        self.space, self.partition, self.partition_end, self.byte, self.byte_end = columns
+
+    def overlap(self, box: int, other: int) -> bool:
+        """Return whether two boxes share a byte."""
+        return self.byte[box] < self.byte_end[other] and self.byte[other] < self.byte_end[box] and (
+            self.partition[box] < self.partition_end[other]) and (
+            self.partition[other] < self.partition_end[box]) and self.space[box] == self.space[other]
 
 
 def index_boxes_apart(box: IndexBox, other_box: IndexBox) -> bool:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Translates the methods of a class, in a small subset of Python, to functions of the LLVM dialect.
 
-The same methods run as Python, and give the same numbers. Values are integers of 64 bits, floats, arrays of either, and
-objects of such classes; a class annotates its fields in its body, and a method its arguments and its result. Methods
-have assignments, ``if``, ``while``, ``for`` over ``range``, ``return``, ``break``, ``continue``, and calls of methods.
-An instance is a record of words: a number, or the address of an array or of another record.
+The same methods run as Python, and give the same numbers. Values are integers of 64 bits, floats, objects of such
+classes, and arrays of one of these; a class annotates its fields in its body, and a method its arguments and its
+result. Methods have assignments, ``if``, ``while``, ``for`` over ``range``, ``return``, ``break``, ``continue``, and
+calls of methods. An instance is a record of words: a number, or the address of an array or of another record.
 """
 
 import ast
@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
-from typing import NamedTuple
+from typing import NamedTuple, get_args, get_origin
 
 from nki_mlir.diagnostics import InternalError
 
 Type = object               # int, float, bool, NoneType, list[int], list[float], or a class of such methods
-ARRAYS: dict[Type, Type] = {list[int]: int, list[float]: float}
 MLIR: dict[Type, str] = {int: "i64", bool: "i1", float: "f64", type(None): "void"}
 INTEGER = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
            ast.LShift: "shl", ast.RShift: "ashr"}
@@ -46,6 +45,12 @@ def fields_of(cls: Type) -> dict[str, Type]:
     for base in reversed(cls.__mro__):
         fields |= inspect.get_annotations(base)
     return fields
+
+
+@cache
+def element_of(kind: Type) -> Type | None:
+    """Return the type of an array's elements; None for other types."""
+    return get_args(kind)[0] if get_origin(kind) is list else None
 
 
 def mlir_type(kind: Type) -> str:
@@ -265,10 +270,11 @@ class MethodWriter:
             return self.new(at, int).name, fields[node.attr]
         assert isinstance(node, ast.Subscript)
         array, index = self.expression(node.value), self.converted(self.expression(node.slice), int)
-        if array.type not in ARRAYS:
+        element = element_of(array.type)
+        if element is None:
             raise self.refuse(node)
         at = f"llvm.getelementptr {array.name}[{index.name}] : (!llvm.ptr, i64) -> !llvm.ptr, i64"
-        return self.new(at, int).name, ARRAYS[array.type]
+        return self.new(at, int).name, element
 
     # -- expressions ---------------------------------------------------------------------------------------------------
     def constant(self, number: float) -> TypedValue:

@@ -13,10 +13,12 @@ import numpy as np
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.targets.runtime import jit, object_cache
-from nki_mlir.targets.runtime.class_compiler import ARRAYS, fields_of, symbol, translated
+from nki_mlir.targets.runtime.class_compiler import element_of, fields_of, symbol, translated
 from nki_mlir.targets.runtime.object_file import NotLoadable
 
 NUMBERS: dict[Any, Any] = {int: ctypes.c_int64, bool: ctypes.c_int64, float: ctypes.c_double}
+NO_BYTES = ctypes.c_char * 0
+DTYPES: dict[Any, Any] = {int: np.int64, float: np.float64}     # of arrays
 
 
 class CompiledClass:
@@ -55,8 +57,7 @@ class CompiledClass:
             kinds = [NUMBERS[kind] for name, kind in hints.items() if name != "return"]
             self.functions[entry] = ctypes.CFUNCTYPE(NUMBERS.get(hints["return"]), ctypes.c_void_p, *kinds)(address)
 
-
-    def call(self, entry: str, instance: Any, is_code: bool, *numbers: int) -> None:
+    def call(self, entry: str, instance: Any, is_code: bool, *numbers: float) -> None:
         """Run a method of an instance as machine code, or as Python if the instance has lists (``with_lists``)."""
         if not is_code:
             getattr(instance, entry)(*numbers)
@@ -73,21 +74,26 @@ class InstanceRecord:
         self.instance, self.fields = instance, fields_of(instance.__class__)
         self.words = np.zeros(len(self.fields), np.int64)
         self.floats = self.words.view(np.float64)
-        self.records: dict[str, InstanceRecord] = {}
+        self.records: list[InstanceRecord] = []
+        self.arrays: list[Any] = []                 # of addresses of records
         for at, (name, kind) in enumerate(self.fields.items()):
             value = getattr(instance, name)
-            if kind is float:
-                self.floats[at] = value
-            elif kind in ARRAYS:
-                dtype = np.float64 if ARRAYS[kind] is float else np.int64
-                assert value.dtype == dtype and value.flags.c_contiguous, f"{name}: {value.dtype}"
-                self.words[at] = value.__array_interface__["data"][0]
-            elif kind in NUMBERS:
-                self.words[at] = value
+            if kind in NUMBERS:
+                (self.floats if kind is float else self.words)[at] = value
+            elif element := element_of(kind):
+                if element not in NUMBERS:
+                    value = np.array([self.address_of(part) for part in value], np.int64)
+                    self.arrays.append(value)
+                assert value.dtype == DTYPES.get(element, np.int64), f"{name}: {value.dtype}"
+                self.words[at] = address_in_memory(value)
             else:
-                self.records[name] = record = InstanceRecord(value)
-                self.words[at] = record.address
-        self.address: int = self.words.__array_interface__["data"][0]
+                self.words[at] = self.address_of(value)
+        self.address = address_in_memory(self.words)
+
+    def address_of(self, part: Any) -> int:
+        """Return the address of an instance that belongs to this one."""
+        self.records.append(InstanceRecord(part))
+        return self.records[-1].address
 
     def read(self) -> None:
         """Copy the numbers back to the instance."""
@@ -95,18 +101,24 @@ class InstanceRecord:
             if kind in NUMBERS:
                 value = (self.floats if kind is float else self.words)[at].item()
                 setattr(self.instance, name, bool(value) if kind is bool else value)
-        for record in self.records.values():
+        for record in self.records:
             record.read()
+
+
+def address_in_memory(array: Any) -> int:
+    """Return the address of the first element of a contiguous array."""
+    return ctypes.addressof(NO_BYTES.from_buffer(array))
 
 
 def with_lists(instance: Any) -> None:
     """Replace the arrays of an instance by lists, which Python reads faster."""
     for name, kind in fields_of(instance.__class__).items():
-        value = getattr(instance, name)
-        if kind in ARRAYS:
+        value, element = getattr(instance, name), element_of(kind)
+        if element in NUMBERS:
             setattr(instance, name, value.tolist())
         elif kind not in NUMBERS:
-            with_lists(value)
+            for part in value if element else [value]:
+                with_lists(part)
 
 
 def longer(column: Any, more: Any, is_code: bool) -> Any:
@@ -126,7 +138,7 @@ def float_array(values: Any) -> Any:
 
 def new_array(count: int, fill: int = 0) -> Any:
     """Return an array of equal integers for a field."""
-    return np.full(count, fill, np.int64)
+    return np.full(count, fill, np.int64) if fill else np.zeros(count, np.int64)
 
 
 def unset_array(count: int) -> Any:

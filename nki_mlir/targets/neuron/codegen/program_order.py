@@ -14,7 +14,6 @@ from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
-from nki_mlir.targets.neuron.timing.unrecorded_run import unrecorded_end
 
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit, from the least to the most
 WINDOW = 1_500                  # instructions on which program order is timed
@@ -42,10 +41,7 @@ def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: E
 
 def end_of(program: Program) -> float:
     """Return when a program ends, if meetings with other cores take no time; infinity if it runs for very long."""
-    end = unrecorded_end(program, EXECUTED)
-    if end is not None:
-        return end
-    run = TimedMachine([program], limit=EXECUTED)
+    run = TimedMachine([program], limit=EXECUTED, records=False)
     try:
         run.run()
     except EventLimit:

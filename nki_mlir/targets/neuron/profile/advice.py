@@ -253,7 +253,7 @@ def no_overlap(evidence: Evidence) -> Change | None:
     # The busiest resource is busy all the time, except during the latency of the first load and of the last store.
     way = 2 * float(dma.trigger_ns + dma.notify_ns) + 2 * max(max(s.transfer.parts) for s in steps if s.transfer)
     lines = lines_of(steps)
-    busy = max([*evidence.busy.values(), *(core.dma.busy for core in evidence.run.cores)])
+    busy = max([*evidence.busy.values(), *(core.dma_ns for core in evidence.run.cores)])
     return Change(f"{len(steps)} loads ({named(lines)}) write the same tile, and each waits until the last use of the "
                   "previous values: engines and transfers take turns, and the busiest of them is busy "
                   f"{busy / evidence.total:.0%}; allocate a tile in each iteration", lines, end=busy + way)
@@ -330,19 +330,19 @@ def ramp(evidence: Evidence) -> Change | None:
     """Find products that run at part of the tensor engine's speed because the engine is not used enough."""
     lost = Counter[Where]()
     costs = evidence.machine.costs.engines[Engine.TENSOR].ramp
-    limits = [agent.ramp for agent in evidence.run.agents if agent.ramp is not None]
-    if costs is None or all(limit.lost_ns < costs.window_ns for limit in limits):       # once every kernel ramps up
+    states = evidence.run.ramp_states()
+    if costs is None or all(state.lost_ns < costs.window_ns for state in states.values()):  # once every kernel ramps up
         return None
-    record, agents = evidence.run.record, {agent.number for agent in evidence.run.agents if agent.ramp is not None}
+    record = evidence.run.record
     entries = {agent.number: agent.stream.entries for agent in evidence.run.agents}
     for agent, position, start, end in zip(record.agent, record.position, record.start, record.end):
-        if agent in agents:
+        if agent in states:
             lost[agent, position] += round(end - start - entries[agent][position][1])
     slow = sorted((step for step in evidence.work if lost[step.where] > 0), key=lambda step: -lost[step.where])
     again = TimedMachine([core.program for core in evidence.run.cores], ramps=False)
     again.run()
-    remains = max(lost_without_waits(evidence, agent, costs) for agent in agents)
-    limited = sum(end - begin for limit in limits for begin, end in limit.limited) / len(limits)
+    remains = max(lost_without_waits(evidence, agent, costs) for agent in states)
+    limited = sum(end - begin for state in states.values() for begin, end in state.limited) / len(states)
     lines = list(dict.fromkeys(step.location for step in slow if step.location is not None))
     text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / evidence.total:.0%} of the time "
             f"({named(lines)}), because it is used less than {costs.threshold:.0%} of {costs.window_ns / 1e3:.0f} us; "

@@ -165,10 +165,10 @@ def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
 
 def _limited(run: TimedMachine, launch: float) -> list[Document]:
     """Return the times in which engines had less than full speed, and the ns that their work took longer."""
-    return [{"core": run.cores.index(agent.core), "engine": agent.stream.engine.value, "speed": agent.ramp.rate,
-             "begin": [launch + begin for begin, _ in agent.ramp.limited],
-             "end": [launch + end for _, end in agent.ramp.limited], "lost_ns": agent.ramp.lost_ns}
-            for agent in run.agents if agent.ramp is not None]
+    return [{"core": run.agents[number].core.number, "engine": run.agents[number].stream.engine.value,
+             "speed": state.rate, "begin": [launch + begin for begin, _ in state.limited],
+             "end": [launch + end for _, end in state.limited], "lost_ns": state.lost_ns}
+            for number, state in run.ramp_states().items()]
 
 
 def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:

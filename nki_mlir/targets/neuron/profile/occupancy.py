@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.timing.machine import CoreState, TimedMachine
+from nki_mlir.targets.neuron.timing.machine import TimedCore, TimedMachine
 
 Where = tuple[int, int]         # agent and position in its stream
 BUCKET = 2048                   # bytes of a partition whose values are searched together
@@ -178,7 +178,7 @@ class Value(NamedTuple):
 def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
     """Return the reads of each instruction's result."""
     readers: dict[Where, set[Use]] = defaultdict(set)
-    memories: dict[CoreState, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
+    memories: dict[TimedCore, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
     for _, where, operands in accesses(run):
         live = memories[run.agents[where[0]].core]
         for operand in operands:

@@ -32,7 +32,7 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
     """Return the packets of a finished run, by the slices of its transfers' events."""
     packets = Packets([], [], [], [], [], [])
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
-    free = {core: [0.0] * core.dma.count for core in run.cores}
+    free = {core: [0.0] * run.machine.dma_engines for core in run.cores}
     for event, movement in record.movements.items():            # in the order in which they were triggered
         agent = run.agents[record.agent[event]]
         transfer = agent.stream.details[record.position[event]]

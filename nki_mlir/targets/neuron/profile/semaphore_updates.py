@@ -53,7 +53,7 @@ def updates_of(run: TimedMachine, slice_of: list[int], transfer_slice: dict[int,
             time = record.complete[event] if amount > 0 or stream.entries[position][0] == WORK else record.end[event]
             changes.append((core, time, event, number, amount, slice_of[event]))
     rows = list[tuple[int, float, int, int, int, int]]()
-    values = [[0] * len(core.semaphores) for core in run.cores]
+    values = [[0] * len(core.program.semaphores) for core in run.cores]
     for core, time, _, number, amount, of_slice in sorted(changes):
         value = values[core][number] = values[core][number] + amount if amount != CLEARED else 0
         rows.append((core, launch + time, number, amount, value, of_slice))

@@ -1,150 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The timed machine executes streams in order, event by event, without values: semaphores, ports, transfers, meetings.
 
-An engine advances by itself until it reads what other engines change (a semaphore, a port, the DMA engines); before
-that read, all other engines advance to the same time. The machine computes registers, so loops run their actual number
-of iterations. It does not know numbers in memory, unless the caller passes them: if a branch depends on one, the engine
-does not take the branch the first time, takes it the second time, and so on in turn, so that a run-time loop has one
-iteration.
+``engine_run.py`` has the rules of engines, semaphores, ports and transfers; this module has the cores, and what they do
+when they meet. The machine computes registers, so loops run their actual number of iterations. It does not know numbers
+in memory, unless the caller passes them: if a branch depends on one, the engine does not take the branch the first
+time, takes it the second time, and so on in turn, so that a run-time loop has one iteration.
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from collections.abc import Mapping, Sequence
 from math import inf
-from operator import itemgetter
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.machine import Engine, Machine, machine_named
+from nki_mlir.machine import Engine, Machine, Ramp, machine_named
 from nki_mlir.targets.neuron.control import computed, control_step
 from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
-from nki_mlir.targets.neuron.timing.ramp import RampState
-from nki_mlir.targets.neuron.timing.record import (
-    BEGIN,
-    MEETING,
-    ORDER,
-    OWN_RESULT,
-    PORT,
-    SEMAPHORE,
-    WIDTH,
-    Movement,
-    Record,
-)
-from nki_mlir.targets.neuron.timing.streams import (
-    CONTROL,
-    NEAR,
-    PSUM_PORT,
-    SBUF_PORT,
-    TRANSFER,
-    WORK,
-    Occasion,
-    Stream,
-    boxes_of,
-    streams_of,
-)
-from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm, TimedTransfer
-from nki_mlir.waist.overlap import boxes_overlap
-
-Change = tuple[float, int, int]                 # time, amount, event
-
-
-class TimedSemaphore:
-    """A semaphore: ``value`` is its value at the time of the last ``settle``; ``coming`` are later changes, in order.
-    """
-
-    __slots__ = ("coming", "sleepers", "value")
-
-    def __init__(self) -> None:
-        self.value = 0
-        self.coming: deque[Change] = deque()
-        self.sleepers: dict[int, int] = {}      # a waiting engine -> the value that it waits for
-
-    def settle(self, time: float) -> int:
-        """Return the value at ``time``. The times of successive calls never decrease."""
-        coming = self.coming
-        while coming and coming[0][0] <= time:
-            self.value += coming.popleft()[1]
-        return self.value
-
-    def clear(self) -> None:
-        """Set the value to 0; later changes count from there."""
-        self.value = 0
-
+from nki_mlir.targets.neuron.timing.engine_run import CODE, DIVIDES, EXCEEDS, MEETS, ROOM, SHARES, EngineRun
+from nki_mlir.targets.neuron.timing.ramp import RampSpeed, RampState
+from nki_mlir.targets.neuron.timing.record import MEETING, Record
+from nki_mlir.targets.neuron.timing.streams import Occasion, Stream, streams_of
+from nki_mlir.targets.runtime.compiled_class import with_lists
 
 EVENT_LIMIT = 50_000_000
-KEPT_LOOSE = 1_000_000          # values of events, until they are put into columns
+NOTED = 8_192                   # events between which the run pauses to record them
 Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # values that an engine of a core loads into registers, in order
 
 
-class CoreState:
-    """The resources that the engines of a core share."""
+class TimedCore:
+    """A core: its program; the bytes that it has moved to and from HBM, and the mean ns that its DMA engines did."""
 
-    def __init__(self, program: Program, machine: Machine, hbm: Hbm) -> None:
-        self.program = program
-        self.semaphores = [TimedSemaphore() for _ in program.semaphores]
-        self.dma = DmaEngines(machine, hbm)
-        self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # time from which it is free, and the event before
-        self.hbm_bytes = 0
+    def __init__(self, number: int, program: Program, first_semaphore: int) -> None:
+        self.number, self.program, self.first_semaphore = number, program, first_semaphore
+        self.hbm_bytes, self.dma_ns = 0, 0.0
 
 
 class Agent:
-    """The state of one engine. ``free``: when it can start its next instruction, as far as that depends on the engine
-    alone; ``ready``: when it may read everything that it has written."""
+    """An engine of a core, with its stream. ``ramp``: the numbers of its ramp, if it has one."""
 
-    __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
-                 "now", "number", "parts", "ramp", "ready", "recent", "registers", "stream", "waits_for", "why")
-
-    def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None,
-                 ramp: RampState | None = None) -> None:
+    def __init__(self, number: int, core: TimedCore, stream: Stream, ramp: Ramp | None) -> None:
         self.number, self.core, self.stream, self.ramp = number, core, stream, ramp
-        self.at = 0
-        self.free = self.last = self.due = self.ready = 0.0
-        self.event = self.last_event = -1
-        self.registers: list[int | None] = [0] * isa.REGISTERS
-        self.loaded: Iterator[int] | None = iter(loaded) if loaded is not None else None
-        self.branched: dict[int, int] = {}          # number of visits of an undecided branch, by position
-        self.waits_for: TimedSemaphore | None = None
-        self.met = False                            # whether the meeting that it is at is complete
-        self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when results can be read
-        self.parts = (number, stream.entries, stream.instructions, stream.details, stream.meetings,
-                      stream.waits_for_itself, core.semaphores, self.recent, ramp,
-                      stream.shares)                # the state that ``advance`` reads each time
-        self.why, self.cause = BEGIN, -1            # reason and cause of the current wait
-        self.now = 0.0                              # when it executes a control instruction, which is after ``at``
-
-    def load(self, op: isa.TensorLoad) -> int | None:
-        """Return the number that the engine loads, if it is known."""
-        return next(self.loaded, None) if self.loaded is not None else None
-
-    def takes(self, holds: int | None) -> bool:
-        """Return whether the engine takes a branch: by its comparison, or in turn if an operand is unknown."""
-        if holds is not None:
-            return bool(holds)
-        position = self.at - 1
-        met = self.branched.get(position, 0)
-        self.branched[position] = met + 1
-        return met % 2 == 1
-
-    def clear(self, low: int, high: int) -> None:
-        """Clear semaphores now."""
-        for semaphore in self.core.semaphores[low:high + 1]:
-            semaphore.settle(self.now)
-            semaphore.clear()
-
-
-def awaits(instructions: Sequence[isa.Instruction], before: int, at: int) -> bool | None:
-    """Return whether an instruction reads what an earlier one of its engine has written; None if it reads nothing, or
-    if one between the two has written to what it reads."""
-    read, earlier = boxes_of(instructions[at], instructions[at].op.inputs), instructions[before]
-    if not read:
-        return None
-    if not boxes_overlap(read, boxes_of(earlier, earlier.op.outputs)):
-        return False
-    nearer = instructions[before + 1:at]
-    return None if any([boxes_overlap(read, boxes_of(i, i.op.outputs)) for i in nearer]) else True
 
 
 def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None:
@@ -153,11 +48,11 @@ def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None
 
 
 class Gathering:
-    """The cores that have reached a meeting."""
+    """The engines that have reached a meeting, and the transfers that other cores' parts complete."""
 
     def __init__(self) -> None:
-        self.engines: list[Agent] = []
-        self.transfers: list[tuple[Agent, int, TimedTransfer, int]] = []         # agent, position, transfer, event
+        self.engines: list[int] = []
+        self.transfers: list[tuple[int, int, int]] = []         # agent, position, event
 
 
 class EventLimit(NkiMlirError):
@@ -167,296 +62,147 @@ class EventLimit(NkiMlirError):
 
 
 class TimedMachine:
-    """Run programs once, each on its own core. ``record`` has the executed instructions, ``cores`` the shared
-    resources.
+    """Run programs once, each on its own core. ``record`` has the executed instructions, unless ``records`` is false;
+    ``end`` is the time at which the last one is complete.
 
     ``mode`` names how the programs were compiled. More than ``limit`` instructions raise ``EventLimit``. Without
     ``ramps`` each engine always works at full speed.
     """
 
     def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized",
-                 limit: int | None = None, ramps: bool = True) -> None:
-        self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
-        self.loaded = loaded
+                 limit: int | None = None, ramps: bool = True, records: bool = True) -> None:
+        self.mode, self.limit, self.loaded = mode, EVENT_LIMIT if limit is None else limit, loaded
+        self.records, self.record, self.end = records, Record(), 0.0
         self.machine: Machine = machine_named(programs[0].target)
         if programs[0].static_descriptors:
             self.machine = self.machine.with_static_descriptors
-        self.record = Record()
-        hbm = Hbm(self.machine, len(programs))
-        self.cores = [CoreState(program, self.machine, hbm) for program in programs]
+        self.cores: list[TimedCore] = []
         self.agents: list[Agent] = []
-        for number, core in enumerate(self.cores):
-            for stream in streams_of(core.program, self.machine, number, len(programs)):
-                loaded_stream = loaded.get((number, stream.engine)) if loaded else None
-                ramp = self.machine.costs.engines[stream.engine].ramp
-                self.agents.append(Agent(len(self.agents), core, stream, loaded_stream,
-                                         RampState(ramp) if ramps and ramp is not None else None))
-        self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
+        semaphores = 0
+        for number, program in enumerate(programs):
+            self.cores.append(TimedCore(number, program, semaphores))
+            semaphores += len(program.semaphores)
+            for stream in streams_of(program, self.machine, number, len(programs)):
+                ramp = self.machine.costs.engines[stream.engine].ramp if ramps else None
+                self.agents.append(Agent(len(self.agents), self.cores[-1], stream, ramp))
         self.gatherings: dict[object, Gathering] = {}
         self.counts: dict[object, int] = {}
-        dma = self.machine.costs.dma
-        self.trigger, self.notify = float(dma.trigger_ns), float(dma.notify_ns)
 
     def run(self) -> Record:
         """Run all engines to the ends of their streams. Raise ``Deadlock`` if some cannot get there."""
-        heap, agents, latest = self.heap, self.agents, self.record.latest
-        while heap:
-            time, number = heappop(heap)
-            agent = agents[number]
-            if agent.due == time:
-                self.advance(agent, time)
-            if len(latest) > KEPT_LOOSE:
-                self.record.settle()
+        length = sum(len(agent.stream.entries) for agent in self.agents)
+        is_code = CODE.is_ready(length)
+        self.state = state = self.engine_run(min(NOTED, 2 * length + ROOM) if self.records else 0)
+        if not is_code:
+            with_lists(state)
+        runs = True
+        while runs:
+            state.make_room(is_code)
+            CODE.call("run", state, is_code, len(state.times))
+            state.notes.move_to(self.record)
+            runs = state.stopped >= 0
+            if runs:
+                self.go_on(state, is_code)
         self.record.finish()
-        if any(agent.at < len(agent.stream.entries) for agent in agents):
+        self.end = state.end
+        for core in self.cores:
+            core.hbm_bytes = int(state.dma.moved_bytes[core.number])
+            core.dma_ns = float(state.dma.moving_ns[core.number])
+        if any(map(self.waits, self.agents)):
             raise self.deadlock()
         return self.record
 
-    @property
-    def end(self) -> float:
-        """Return when the last instruction is complete."""
-        return max(self.record.complete, default=0.0)
+    def engine_run(self, notes: int) -> EngineRun:
+        loaded = self.loaded or {}
+        return EngineRun([agent.stream for agent in self.agents], [agent.core.number for agent in self.agents],
+                         [len(core.program.semaphores) for core in self.cores], self.machine,
+                         [loaded.get((agent.core.number, agent.stream.engine)) for agent in self.agents],
+                         [RampSpeed(agent.ramp) if agent.ramp is not None else None for agent in self.agents],
+                         self.limit, notes)
 
-    # -- one engine ----------------------------------------------------------------------------------------------------
-    def advance(self, agent: Agent, time: float) -> None:
-        """Advance an engine from ``time`` until it has to wait, or until another engine has to advance first."""
-        (number, entries, instructions, details, meetings, waits_for_itself, semaphores, recent, ramp,
-         shares) = agent.parts
-        heap, record, at, free, count = self.heap, self.record, agent.at, agent.free, len(entries)
-        event, note = len(record.agent) + len(record.latest) // WIDTH, record.latest.extend
-        if agent.waits_for is not None:
-            del agent.waits_for.sleepers[number]
-            agent.waits_for = None
-        while at < count:
-            kind, busy, result, result_in_engine, port = entries[at]
-            instruction = instructions[at]
-            waits, update = instruction.waits, instruction.update
-            start, reason, cause = free, ORDER, agent.event
-            if waits or port or kind:
-                if free > time:
-                    if heap and heap[0][0] < free:          # another engine advances first
-                        agent.at, agent.free = at, free
-                        self.come_back(agent, waits)
-                        return
-                    time = free
-                elif free < time:
-                    start, reason, cause = time, agent.why, agent.cause
-                for wait in waits:
-                    semaphore = semaphores[wait.semaphore]
-                    if (semaphore.settle(time) if semaphore.coming else semaphore.value) < wait.value:
-                        agent.at, agent.free = at, free
-                        self.sleep(agent, semaphore, wait.value)
-                        return
-            if agent.ready >= start and agent.ready > free and reason != OWN_RESULT and (
-                    awaited := self.result_in_engine(agent, at, start, free)):
-                reason, cause = OWN_RESULT, awaited[0]
-                if awaited[1] > start and (waits or port or kind):
-                    agent.at, agent.free, agent.due, agent.why, agent.cause = at, free, awaited[1], reason, cause
-                    heappush(heap, (awaited[1], number))
-                    return
-                start = awaited[1]
-            if waits or port or kind:
-                if port:
-                    granted, holder = max(agent.core.ports[port & PSUM_PORT], agent.core.ports[port & SBUF_PORT])
-                    if granted > start:
-                        agent.at, agent.free, agent.due = at, free, granted
-                        agent.why, agent.cause = PORT, holder
-                        heappush(heap, (granted, number))
-                        return
-                if kind == MEETING_KIND and not agent.met and not self.arrive(agent, at, time):
-                    agent.at, agent.free, agent.due = at, free, inf
-                    return
-            free = start + busy if ramp is None or not shares[at] else ramp.end(start, busy, shares[at])
-            complete = free + result
-            if complete < agent.last:
-                complete = agent.last
-                record.later_events[event] = agent.last_event
-            else:
-                agent.last, agent.last_event = complete, event
-            note((number, at, start, free, complete, reason if cause >= 0 else BEGIN, cause))
-            if waits_for_itself:
-                result_time = free + result_in_engine
-                recent.append((event, result_time))
-                if result_time > agent.ready:
-                    agent.ready = result_time
-            if port:
-                self.hold(agent.core, port, free, event)
-            agent.event = event
-            at, event = at + 1, event + 1
-            if kind == TRANSFER:
-                if meetings:
-                    self.transfer(agent, at - 1, event - 1, start)
-                else:
-                    self.carry_out(agent, update, details[at - 1], event - 1, start, -1)    # type: ignore[arg-type]
-                continue
-            if update is not None:                      # an engine sees at once what it counts down itself
-                self.signal(semaphores[update.semaphore], complete if update.amount > 0 or kind == WORK else free,
-                            update.amount, event - 1)
-            agent.met = False
-            if kind == CONTROL and at - 1 in details:
-                agent.at, agent.free = at, free
-                self.control(agent, at - 1, time)
-                at, free = agent.at, agent.free
-        agent.at, agent.free, agent.due = at, free, inf
+    def ramp_states(self) -> dict[int, RampState]:
+        """Return, by the numbers of the engines with a ramp, when these had less than full speed."""
+        states = {agent.number: RampState(agent.ramp) for agent in self.agents if agent.ramp is not None}
+        for number, position, start in zip(self.record.agent, self.record.position, self.record.start):
+            stream = self.agents[number].stream
+            if number in states and stream.shares[position]:
+                states[number].end(start, stream.entries[position][1], stream.shares[position])
+        return states
 
-    @staticmethod
-    def result_in_engine(agent: Agent, at: int, start: float, free: float) -> tuple[int, float] | None:
-        """Return the event of the same engine whose result an instruction reads and waits for until ``start`` or
-        longer, with the time at which it is readable: the nearest earlier event that wrote the operands. Return
-        None without such an event."""
-        decided, before = agent.stream.awaits, at
-        for result in reversed(agent.recent):
-            before -= 1
-            if before < 0:
-                break
-            if not free < result[1] >= start:
-                continue
-            pair = before, at
-            if pair not in decided:
-                decided[pair] = awaits(agent.stream.instructions, before, at)
-            if decided[pair] is not False:
-                return result if decided[pair] else None
-        return None
-
-    def come_back(self, agent: Agent, waits: Sequence[isa.Wait]) -> None:
-        """Schedule an engine to look at its instruction when it is free, or later if a semaphore reaches its value
-        later."""
-        for wait in waits:
-            semaphore = agent.core.semaphores[wait.semaphore]
-            if semaphore.value < wait.value:
-                self.sleep(agent, semaphore, wait.value)
-                return
-        agent.due = agent.free
-        heappush(self.heap, (agent.free, agent.number))
-
-    def sleep(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
-        """Suspend an engine until a semaphore reaches a value: at the known change, or when such a change becomes
-        known."""
-        semaphore.sleepers[agent.number] = value
-        agent.due, agent.waits_for = inf, semaphore
-        self.wake(agent, semaphore, value)
-
-    def wake(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
-        """Schedule a suspended engine for the time at which the semaphore reaches its value, if that time is known."""
-        shown = semaphore.value
-        for time, amount, event in semaphore.coming:
-            shown += amount
-            if shown >= value:
-                if time < agent.free:
-                    time = agent.free
-                if time < agent.due:
-                    agent.due, agent.why, agent.cause = time, SEMAPHORE, event
-                    heappush(self.heap, (time, agent.number))
-                return
-
-    def signal(self, semaphore: TimedSemaphore, time: float, amount: int, event: int) -> None:
-        """Change a semaphore at a later time, and wake the engines that wait for the change."""
-        coming = semaphore.coming
-        coming.append((time, amount, event))
-        if len(coming) > 1 and coming[-2][0] > time:
-            semaphore.coming = deque(sorted(coming, key=itemgetter(0)))
-        if semaphore.sleepers:
-            for number, value in semaphore.sleepers.items():
-                agent = self.agents[number]
-                if time < agent.due:                # else the engine looks at the semaphore before this change
-                    self.wake(agent, semaphore, value)
-
-    @staticmethod
-    def hold(core: CoreState, port: int, until: float, event: int) -> None:
-        for bit in (PSUM_PORT, SBUF_PORT):
-            if port & bit:
-                core.ports[bit] = until, event
-
-    # -- registers and branches ----------------------------------------------------------------------------------------
-    def control(self, agent: Agent, position: int, time: float) -> None:
-        """Execute a control instruction, except its signal; the engine's position is already after it."""
-        op, record = agent.stream.details[position], self.record
-        assert isinstance(op, isa.Control)
-        agent.now = time
-        try:
-            target = control_step(op, agent.registers, computed_if_known, agent.load, agent.takes, agent.clear)
-        except NkiMlirError as error:
-            raise error.located(agent.stream.instructions[position].location) from None
-        if target is not None:
-            agent.at = target
-            agent.free += self.machine.costs.control.refill_ns
-        if len(record.agent) + len(record.latest) // WIDTH > self.limit:
+    # -- where the run stops -------------------------------------------------------------------------------------------
+    def go_on(self, state: EngineRun, is_code: bool) -> None:
+        """Do what the run has stopped for, so that it may go on."""
+        agent = self.agents[state.stopped]
+        if state.stop_reason == MEETS:
+            self.arrive(agent, state)
+        elif state.stop_reason == SHARES:
+            self.share_transfer(agent, state, is_code)
+        elif state.stop_reason == DIVIDES:
+            self.divide(agent, state)
+        elif state.stop_reason == EXCEEDS:
             raise EventLimit(limit=self.limit)
 
-    # -- transfers -----------------------------------------------------------------------------------------------------
-    def transfer(self, agent: Agent, position: int, event: int, start: float) -> None:
-        """Trigger a transfer. A transfer of several cores begins when the last core has triggered its part."""
-        transfer = agent.stream.details[position]
-        assert isinstance(transfer, TimedTransfer)
-        occasion = agent.stream.meetings.get(position)
-        if occasion is None:
-            self.carry_out(agent, agent.stream.instructions[position].update, transfer, event, start, -1)
-            return
-        gathering = self.gathering(agent, occasion)
-        gathering.transfers.append((agent, position, transfer, event))
-        if len(gathering.transfers) == len(occasion.members):
-            for other, at, moved, number in gathering.transfers:
-                self.carry_out(other, other.stream.instructions[at].update, moved, number, start, event)
+    def position(self, agent: Agent, state: EngineRun) -> int:
+        """Return the position of an engine in its stream."""
+        return int(state.at[agent.number] - state.first[agent.number])
 
-    def carry_out(self, agent: Agent, update: isa.Update | None, transfer: TimedTransfer, event: int, start: float,
-                  met: int) -> None:
-        """Move the data of a transfer, and signal its end."""
-        core, earliest = agent.core, start + self.trigger
-        dma = core.dma
-        core.hbm_bytes += transfer.hbm_bytes
-        if transfer.under_way:
-            begin, end, preceding = earliest, earliest + transfer.under_way, -1
-            finished = [(end, dma.count)]
-        else:
-            begin, end, finished, preceding = dma.move(transfer, earliest, event)
-        notified, movements = end + self.notify, self.record.movements
-        if update is None:
-            movements[event] = Movement(earliest, begin, end, notified, preceding, met, ())
-            return
-        number, amount = update
-        if len(finished) == 1 or amount != dma.count:                   # one signal when all DMA engines are done
-            movements[event] = Movement(earliest, begin, end, notified, preceding, met, ((notified, amount),))
-            self.signal(core.semaphores[number], notified, amount, event)
-            return
-        signals = [(time + self.notify, engines) for time, engines in finished]
-        movements[event] = Movement(earliest, begin, end, notified, preceding, met, signals)
-        for time, engines in signals:
-            self.signal(core.semaphores[number], time, engines, event)
+    def divide(self, agent: Agent, state: EngineRun) -> None:
+        """Raise the error of a division by 0."""
+        position = self.position(agent, state)
+        op, registers = agent.stream.details[position], state.registers[agent.number * isa.REGISTERS:]
+        assert isinstance(op, isa.Control)
+        try:
+            control_step(op, list(map(int, registers)), computed, lambda _: 0, bool, lambda *_: None)
+        except NkiMlirError as error:
+            raise error.located(agent.stream.instructions[position].location) from None
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
     def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
         """Return the next meeting of this kind that the agent's core has not attended."""
-        core = self.cores.index(agent.core)
-        met = self.counts[core, occasion] = self.counts.get((core, occasion), 0) + 1
+        met = self.counts[agent.core, occasion] = self.counts.get((agent.core, occasion), 0) + 1
         return self.gatherings.setdefault((occasion, met), Gathering())
 
-    def arrive(self, agent: Agent, position: int, time: float) -> bool:
-        """Let an engine reach a meeting; return whether it is complete. Completion resumes the waiting engines."""
-        occasion = agent.stream.details[position]
+    def arrive(self, agent: Agent, state: EngineRun) -> None:
+        """Let an engine reach a meeting. It waits until all have; the last one resumes them."""
+        occasion = agent.stream.details[self.position(agent, state)]
         assert isinstance(occasion, Occasion)
         gathering = self.gathering(agent, occasion)
         if len(gathering.engines) + 1 < len(occasion.members):
-            gathering.engines.append(agent)
-            return False
+            gathering.engines.append(agent.number)
+            state.due[agent.number], state.stopped = inf, -1
+            return
+        state.met[agent.number] = 1
         for waiting in gathering.engines:
-            waiting.met, waiting.due, waiting.why, waiting.cause = True, time, MEETING, len(self.record)
-            heappush(self.heap, (time, waiting.number))
-        return True
+            state.met[waiting] = 1
+            state.come(waiting, state.stop_time, MEETING, state.executed)
+
+    def share_transfer(self, agent: Agent, state: EngineRun, is_code: bool) -> None:
+        """Trigger a core's part of a transfer of several cores, which begins when the last core has triggered its part.
+        """
+        occasion, event = agent.stream.meetings[self.position(agent, state) - 1], state.executed - 1
+        gathering = self.gathering(agent, occasion)
+        gathering.transfers.append((agent.number, int(state.at[agent.number]) - 1, event))
+        if len(gathering.transfers) == len(occasion.members):
+            for number, at, triggered in gathering.transfers:
+                state.make_room(is_code)
+                CODE.call("carry_out", state, is_code, number, at, state.triggered_at, triggered, event)
+            state.notes.move_to(self.record)
 
     # -- standstill ----------------------------------------------------------------------------------------------------
+    def waits(self, agent: Agent) -> bool:
+        """Return whether an engine has not reached the end of its stream."""
+        return self.position(agent, self.state) < len(agent.stream.entries)
+
     def deadlock(self) -> Deadlock:
         """Return the error for engines that wait for each other for ever."""
-        waiters = []
-        for core in self.cores:
-            for agent in self.agents:
-                if agent.core is core and agent.at < len(agent.stream.entries):
-                    waiters.append(self.waiter(agent))
-        return deadlock(waiters, [core.program for core in self.cores])
+        return deadlock([self.waiter(agent) for agent in self.agents if self.waits(agent)],
+                        [core.program for core in self.cores])
 
     def waiter(self, agent: Agent) -> Waiter:
-        number, value, shown = -1, 0, 0
-        for wait in agent.stream.instructions[agent.at].waits:
-            number, value, shown = wait.semaphore, wait.value, agent.core.semaphores[wait.semaphore].value
+        number, value, shown, position = -1, 0, 0, self.position(agent, self.state)
+        for wait in agent.stream.instructions[position].waits:
+            number, value = wait.semaphore, wait.value
+            shown = int(self.state.values[agent.core.first_semaphore + number])
             if shown < value:
                 break
-        return Waiter(self.cores.index(agent.core), agent.stream.engine, agent.at, number, value, shown)
+        return Waiter(agent.core.number, agent.stream.engine, position, number, value, shown)

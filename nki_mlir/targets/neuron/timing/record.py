@@ -7,11 +7,10 @@ one. Pieces follow each other without a gap, so they add up to the total.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # Reasons why an instruction did not start earlier.
 BEGIN, ORDER, SEMAPHORE, OWN_RESULT, PORT, MEETING = range(6)
-WIDTH = 7                       # columns
 
 
 class Movement(NamedTuple):
@@ -34,13 +33,11 @@ class Record:
     """Columns by event: the agent (an engine of a core) and the position in its stream; when the engine was occupied,
     and when the result was visible; why it did not start earlier, and by which event (-1: none).
 
-    ``latest`` are the last events, a value for each column in turn, which the columns do not have yet (``settle``).
     ``later_events``: by event, the event of the same engine whose result was seen first; ``movements``: by event, the
     movement of a transfer.
     """
 
     def __init__(self) -> None:
-        self.latest: list[int | float] = []
         self.agent = array("i")
         self.position = array("i")
         self.start = array("d")
@@ -52,19 +49,10 @@ class Record:
         self.later_events: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self.agent) + len(self.latest) // WIDTH
-
-    def settle(self) -> None:
-        """Move the latest events into the columns, which take less memory."""
-        columns: Sequence[array[Any]] = (self.agent, self.position, self.start, self.end, self.complete, self.why,
-                                         self.cause)
-        for k, column in enumerate(columns):
-            column.fromlist(self.latest[k::WIDTH])
-        self.latest.clear()
+        return len(self.agent)
 
     def finish(self) -> None:
-        """Move all events into the columns at the end of the run."""
-        self.settle()
+        """Let transfers be complete when other engines know it, at the end of the run."""
         for event, movement in self.movements.items():
             self.complete[event] = movement.seen
 

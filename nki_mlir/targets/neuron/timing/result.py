@@ -152,7 +152,7 @@ def timing_of(run: TimedMachine) -> Timing:
             time.stalls.update({cause: ns for cause, ns in ((LAUNCH, launch), (END, end - time.end)) if ns > 0.0})
         cores.append(CoreTiming({engine: time.busy for engine, time in of_core},
                                 {engine: time.stalls for engine, time in of_core},
-                                core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in of_core}))
+                                core.dma_ns, core.hbm_bytes, {engine: time.instructions for engine, time in of_core}))
     program = run.cores[0].program
     path, laws = shares_of(run, pieces_of(run.record))
     return Timing(program.kernel, program.target, total, launch, cores, path, run.mode, laws)

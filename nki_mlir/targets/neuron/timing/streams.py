@@ -6,10 +6,9 @@ engines see the result, and until the engine itself may read it; the ports that 
 share a tuple. ``details`` has what else a kind needs.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.launch_members import PROGRAMS
@@ -18,7 +17,6 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
-from nki_mlir.waist.overlap import Box
 
 WORK, TRANSFER, MEETING, CONTROL, TABLE_LOAD = range(5)         # kinds
 PSUM_PORT, SBUF_PORT = 1, 2
@@ -39,20 +37,10 @@ WITH_DETAILS = (isa.Move, isa.RegisterAlu, isa.CompareBranch, isa.TensorLoad, is
 Detail = TimedTransfer | isa.Move | isa.RegisterAlu | isa.CompareBranch | isa.TensorLoad | isa.RangeClear | Occasion
 
 
-def boxes_of(instruction: isa.Instruction, fields: Sequence[str]) -> list[Box]:
-    """Return the on-chip boxes of these operands of an instruction that its engine executes."""
-    if instruction.queue is not None:
-        return []
-    operands = instruction.op.__dict__
-    return [(tile.space, tile._bounds or tile.bounds) for name in fields
-            if (tile := operands[name]) is not None and tile.space != HBM]
-
-
 class Stream:
     """The stream of one engine. ``entries``, ``details`` and ``meetings`` are by position. ``waits_for_itself``:
     instructions may have to wait for a result of the same engine. ``shares``: of an engine with a ramp, the share
-    of its rows that each instruction needs; else empty. ``awaits``: a memo of the function ``awaits``, by pairs of
-    positions."""
+    of its rows that each instruction needs; else empty."""
 
     def __init__(self, engine: Engine, instructions: list[isa.Instruction], waits_for_itself: bool) -> None:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
@@ -60,7 +48,6 @@ class Stream:
         self.details: dict[int, Detail] = {}
         self.meetings: dict[int, Occasion] = {}
         self.shares: list[float] = []
-        self.awaits: dict[tuple[int, int], bool | None] = {}
 
 
 def streams_of(program: Program, machine: Machine, number: int, cores: int) -> list[Stream]:

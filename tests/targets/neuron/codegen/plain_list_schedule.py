@@ -12,7 +12,7 @@ from nki_mlir.targets.neuron.codegen.result_ring import ResultRing, owners_in_ri
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.timing.ramp import RampState
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
+from tests.targets.neuron.timing.plain_dma_engines import DmaEngines, Hbm
 
 TURNS = Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR
 QUEUES = 8                          # transfers of an engine in one direction

@@ -134,7 +134,7 @@ def test_a_transfer_takes_its_issue_its_way_and_its_bytes():
     assert ends(machine, "sp") == near([dma.issue_ns])
     assert starts(machine, "dve") == near([dma.trigger_ns + moved + dma.notify_ns])
     assert machine.cores[0].hbm_bytes == 128 * 2048
-    assert machine.cores[0].dma.busy == near(moved)
+    assert machine.cores[0].dma_ns == near(moved)
 
 
 def test_an_engine_triggers_a_transfer_in_less_time_where_the_compiler_wrote_its_descriptors() -> None:
@@ -151,7 +151,7 @@ def test_an_engine_triggers_a_transfer_in_less_time_where_the_compiler_wrote_its
 
 
 def test_short_descriptors_cost_more():
-    wide, narrow = (ran({"sp": [load(columns=n)]}, "trn1").cores[0].dma.busy for n in (1024, 64))
+    wide, narrow = (ran({"sp": [load(columns=n)]}, "trn1").cores[0].dma_ns for n in (1024, 64))
     assert wide == near(8 * 4096 / TRN1.costs.dma.bytes_per_ns)
     assert narrow == near(8 * 256 / TRN1.costs.dma.short_bytes_per_ns)
 
@@ -168,7 +168,7 @@ def test_few_rows_are_the_work_of_few_engines():
     """89 rows are on 12 engines, of which the last has one row; the others are free for what comes next."""
     machine = ran({"sp": [load(rows=89)]})
     each = TRN2.costs.dma.descriptor(2048)
-    assert machine.cores[0].dma.busy == near((11 * 8 + 1) * each / 16)
+    assert machine.cores[0].dma_ns == near((11 * 8 + 1) * each / 16)
     machine = ran({"sp": [load(rows=40, columns=8192)] * 2})                # the same 5 engines
     assert machine.record.movements[1].preceding == 0
 
@@ -179,7 +179,7 @@ def test_half_of_the_partitions_are_the_work_of_half_of_the_engines():
     each = TRN2.costs.dma.descriptor(2048)
     (movement,) = machine.record.movements.values()
     assert movement.end - movement.begin == near(8 * each)
-    assert machine.cores[0].dma.busy == near(8 * each / 2)
+    assert machine.cores[0].dma_ns == near(8 * each / 2)
     machine = ran({"sp": [load(rows=64, columns=8192), load(rows=64, columns=8192)]})
     assert machine.record.movements[1].preceding == 0
     upper = load(rows=64, columns=8192).replace("dst=fp32@0x0[1]", "dst=fp32@0x1000000[1]")

@@ -104,8 +104,8 @@ def test_semaphores_are_no_use_of_the_tensor_engine() -> None:
     machine = ran({"pe": ["EVENT_SEMAPHORE", product()]})
     taken = machine.machine.costs.control.event_ns
     assert ends(machine, "pe") == pytest.approx([taken, taken + 2 * WIDE])
-    (ramp,) = [agent.ramp for agent in machine.agents]
-    assert ramp is not None and ramp.limited == [[taken, taken + 2 * WIDE]]
+    (ramp,) = machine.ramp_states().values()
+    assert ramp.limited == [[taken, taken + 2 * WIDE]]
 
 
 def test_waiting_for_data_costs_speed() -> None:
