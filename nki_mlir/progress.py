@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nki_mlir.display import running_shell
-
 AFTER, BETWEEN = 1.0, 0.2           # seconds: until the line is there, and between its changes
 ENVIRONMENT = "NKI_MLIR_PROGRESS"
 
@@ -99,6 +97,7 @@ def requested() -> bool:
 
 def is_read() -> bool:
     """Return whether standard error is a terminal, or the code is a notebook's."""
+    from nki_mlir.display import running_shell  # start-up: kernels show no progress unless they set a variable
     return type(running_shell()).__name__ == "ZMQInteractiveShell" or (sys.stderr is not None and sys.stderr.isatty())
 
 

@@ -4,9 +4,7 @@
 import atexit
 import os
 import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -49,6 +47,7 @@ def put_on_path() -> None:
     cached = private_folder("executables")
     try:
         if cached is None:
+            import tempfile  # start-up: most processes have a cache
             folder = tempfile.mkdtemp(prefix="nki-executables-")
             atexit.register(remove, folder, os.getpid())
         else:
@@ -72,4 +71,5 @@ def take_off_path() -> None:
 def remove(folder: str, owner: int) -> None:
     """Remove the scripts when the process ends that wrote them, not a fork of it."""
     if os.getpid() == owner:
+        import shutil  # start-up: most processes have a cache
         shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -78,6 +77,7 @@ def _fault(cls: type[Op], registered: Iterable[type[Op]]) -> str:
     for function, name in _scalar_functions(cls):
         table = SCALAR_TABLES[function]
         if name not in table:
+            from difflib import get_close_matches  # start-up: only an error needs it
             nearest = get_close_matches(name, table, 1)
             return f"s.{function} has no '{name}'" + (f"; did you mean '{nearest[0]}'?" if nearest else "")
     return ""

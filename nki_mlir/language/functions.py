@@ -5,7 +5,6 @@ limits.
 Functions that emit several operations compute in float32 and round once, at the end.
 """
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -285,6 +284,7 @@ def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = N
     elif source.buffer.space != SBUF:
         source = ops.copy(source)
     result = new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
+    import json  # start-up: only this function needs it
     numbers = np.moveaxis(np.arange(math.prod(grid)).reshape(grid), axes, range(len(axes)))
     groups = numbers.reshape(math.prod(grid[a] for a in axes), -1).T.tolist()
     emit(AllReduceOp, {"dst": result, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
