@@ -382,6 +382,15 @@ def changed(op: O, tile: Callable[[Tile], Tile] | None, /, **fields: object) -> 
     return copy
 
 
+def with_tiles(op: O, tiles: dict[str, Tile]) -> O:
+    """Copy an operation with some tiles, by name, replaced."""
+    copy = object.__new__(type(op))
+    values = copy.__dict__
+    values.update(op.__dict__)
+    values.update(tiles)
+    return copy
+
+
 def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O:
     """Copy an operation with every form of its symbols changed, and the given fields replaced."""
     def tile(t: Tile) -> Tile:

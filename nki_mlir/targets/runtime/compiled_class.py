@@ -97,10 +97,10 @@ class InstanceRecord:
 
     def read(self) -> None:
         """Copy the numbers back to the instance."""
+        words, floats, values = self.words.tolist(), self.floats.tolist(), self.instance.__dict__
         for at, (name, kind) in enumerate(self.fields.items()):
             if kind in NUMBERS:
-                value = (self.floats if kind is float else self.words)[at].item()
-                setattr(self.instance, name, bool(value) if kind is bool else value)
+                values[name] = floats[at] if kind is float else bool(words[at]) if kind is bool else words[at]
         for record in self.records:
             record.read()
 

@@ -46,8 +46,10 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
         dropped_copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
             for at, copy in enumerate(run):
-                follows = at > 0 and _follows_load(copy, run[at - 1])
-                if not _may_be_dropped(copy, follows):
+                if type(copy.op) is not TensorCopyOp:
+                    continue
+                follows = at > 0 and _follows_load(copy.op, run[at - 1].op)
+                if not _may_be_dropped(copy.op, follows):
                     continue
                 uses = uses or uses_of(code)
                 before = [step for step in run[max(0, at - apart):at] if step not in dropped_copies]
@@ -55,22 +57,20 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
                 if writers and _write_there(copy, writers, code.machine):
                     dropped_copies.add(copy)
                     _note(copy, writers, uses)
-        block.nodes = [node for node in block.nodes if node not in dropped_copies]
+        if dropped_copies:
+            block.nodes = [node for node in block.nodes if node not in dropped_copies]
         dropped += len(dropped_copies)
     return dropped
 
 
-def _follows_load(copy: InstructionStep, before: InstructionStep) -> bool:
-    """Return whether the step before a copy is the transfer that fills its source: nothing moves then."""
-    return type(copy.op) is TensorCopyOp and type(before.op) is DmaCopyOp and (
-        before.op.dst.handle is copy.op.src.handle and not before.op.acts_outside)
+def _follows_load(copy: TensorCopyOp, before: Op) -> bool:
+    """Return whether the operation before a copy is the transfer that fills its source: nothing moves then."""
+    return type(before) is DmaCopyOp and before.dst.handle is copy.src.handle and not before.acts_outside
 
 
-def _may_be_dropped(step: InstructionStep, follows: bool) -> bool:
-    """Return whether a step is a copy in one memory that may be left out. ``follows``: it follows a load of its
-    source."""
-    op = step.op
-    if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or is_ordered(op) or (
+def _may_be_dropped(op: TensorCopyOp, follows: bool) -> bool:
+    """Return whether a copy stays in one memory and may be left out. ``follows``: it follows a load of its source."""
+    if op.compute is not None or op.dst.dtype is not op.src.dtype or is_ordered(op) or (
             op.mask or op.limits or op.dst.space != op.src.space or op.src.access.symbols_used()):
         return False
     return follows or (plain(op) and not (op.dst.handle.fixed or op.dst.handle.addresses))

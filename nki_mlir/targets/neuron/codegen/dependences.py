@@ -64,6 +64,7 @@ class RegionRelations:
         self.compared: list[list[int]] = []             # by memory, its regions
         self.crowded = bytearray()                      # by memory
         self.columns = PartnerColumns(*[array("q") for _ in PartnerColumns._fields])
+        self.near: dict[tuple[bytes, ...], list[set[int]]] = {}         # by accesses to crowded memories
 
     def edges(self, reads: Sequence[Sequence[int]], writes: Sequence[Sequence[int]], streams: Sequence[Hashable] = (),
               every: bool = False, most: int = ANY) -> StepEdges | None:
@@ -149,18 +150,36 @@ class RegionRelations:
     def nearby(self, reads: tuple[Any, Any], writes: tuple[Any, Any], streams: Sequence[Hashable], every: bool,
                most: int) -> dict[int, set[int]] | None:
         """Return the earlier steps on which steps depend by their accesses to crowded memories; None if these are more
-        than ``most`` pairs."""
+        than ``most`` pairs. Runs that differ only in other steps share the result."""
+        touches = np.flatnonzero((np.diff(reads[0]) > 0) | (np.diff(writes[0]) > 0))
+        columns = [column for starts, regions in (reads, writes)
+                   for column in (np.append(starts[touches], starts[-1]), regions)]
+        steps = touches.tolist()
+        if streams or every or most < ANY:
+            several = self.conflicting(columns, [streams[k] for k in steps] if streams else (), every, most)
+        else:
+            key = tuple([column.tobytes() for column in columns])
+            if key not in self.near:
+                self.near[key] = self.conflicting(columns, (), every, most) or []
+            several = self.near[key]
+        return None if several is None else {
+            k: {steps[other] for other in earlier} for k, earlier in zip(steps, several)}
+
+    def conflicting(self, columns: Sequence[Any], streams: Sequence[Hashable], every: bool, most: int
+                    ) -> list[set[int]] | None:
+        """Return the same by number of a step that accesses such a memory. ``columns``: where the regions begin that
+        these read, and the regions; the same of those that they write."""
+        reads_start, read, writes_start, written = [column.tolist() for column in columns]
         near: dict[int, NearbyAccesses] = {}
-        for number in np.unique(np.concatenate([reads[1], writes[1]])).tolist():
+        for number in dict.fromkeys([*read, *written]):
             accesses = near.setdefault(self.memory[number], NearbyAccesses())
             accesses.size = max(accesses.size, self.regions[number].high)
-        conflicting: dict[int, set[int]] = {}
+        several: list[set[int]] = []
         pairs = 0
-        reads_start, read, writes_start, written = [column.tolist() for column in (*reads, *writes)]
-        touches = np.flatnonzero((np.diff(reads[0]) > 0) | (np.diff(writes[0]) > 0))
-        for k in touches.tolist():
+        for k in range(len(reads_start) - 1):
             stream = streams[k] if streams else k
-            earlier = conflicting[k] = set()
+            earlier = set[int]()
+            several.append(earlier)
             numbers = read[reads_start[k]:reads_start[k + 1]]
             for number in numbers:
                 near[self.memory[number]].earlier(self.regions[number], False, earlier)
@@ -176,7 +195,7 @@ class RegionRelations:
             pairs += len(earlier)
             if pairs > most:
                 return None
-        return conflicting
+        return several
 
 
 class RunDependences:
@@ -204,17 +223,16 @@ class RunDependences:
             columns = touched(ops, separate_memory)
             return RegionRelations(columns.memories, columns.regions).edges(columns.reads, columns.writes)
         regions = self.regions
-        for op in ops:
-            if op not in regions:
-                regions[op] = self.regions_of(op)
-        several = [regions[op] for op in ops]
-        return self.relations.edges([reads for reads, _ in several], [writes for _, writes in several])
+        reads, writes = zip(*[regions.get(op) or self.new_regions(op) for op in ops])
+        return self.relations.edges(reads, writes)
 
-    def regions_of(self, op: Op) -> tuple[list[int], list[int]]:
+    def new_regions(self, op: Op) -> tuple[list[int], list[int]]:
+        """Return the numbers of the regions that an operation reads and writes, and note them."""
         reads, writes = self.numbers.of_operation(op)
         if op.acts_outside or not writes:
             self.outside = self.outside or [self.numbers.new("outside", OUTSIDE)]
             writes += self.outside
+        self.regions[op] = reads, writes
         return reads, writes
 
 
@@ -299,7 +317,8 @@ class RegionNumbers:
             return self.new(memory, region_of(access, "", partition, byte, op.symbols, op.ranges))
         of_buffer = self.of_buffers.get(tile.handle)
         if of_buffer is None:
-            of_buffer = self.of_buffers[tile.handle] = self.at_addresses.setdefault(address, {})
+            of_buffer = self.of_buffers[tile.handle] = (
+                {} if memory is tile.handle else self.at_addresses.setdefault(address, {}))
         number = of_buffer.get(access)
         if number is None:
             origin = self.at_origin.get(access)

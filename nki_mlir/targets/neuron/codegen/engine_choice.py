@@ -16,6 +16,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.step_engines import DistinctChoices
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
 ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer that any issuer may trigger
@@ -36,6 +37,8 @@ class EngineChoice:
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.engines: dict[object, tuple[Engine, ...]] = {}
         self.forms: dict[object, Any] = {}      # the common data of steps of a form (``scheduling_graph.py``)
+        self.steps: dict[Op, Any] = {}          # the data of an operation's steps (``scheduling_graph.py``)
+        self.distinct = DistinctChoices()
         self.dependences = RunDependences()
 
     def of(self, op: Op) -> tuple[Engine, ...]:

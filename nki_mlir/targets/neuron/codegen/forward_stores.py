@@ -28,6 +28,7 @@ from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.reuse_loads import ROOM, BytesInUse, RunUses, is_load, used_elsewhere
@@ -85,12 +86,15 @@ def is_store(op: Op) -> bool:
 
 
 class StoredTile(NamedTuple):
-    """A store at a position of a run: its pattern and its region in HBM, and the tile that it stored."""
+    """A store at a position of a run: its pattern and its region in HBM, and the tile that it stored. ``low`` and
+    ``high``: those of the region."""
 
     position: int
     access: Access
     region: Region
     tile: Tile
+    low: int
+    high: int
 
 
 # By a buffer, the one that has its elements, and how many elements of a row precede them there.
@@ -113,8 +117,8 @@ class _Forwarding:
         self.stores: dict[DeviceBuffer, list[StoredTile]] = {}
         self.replacement: Replacement = {}
         for k, step in enumerate(run):
-            for _, tile in step.op.targets():
-                if tile.space == SBUF:
+            for tile in accessed(step.op)[1]:
+                if tile is not None and tile.space == SBUF:
                     self.writes_of.setdefault(tile.handle, []).append(k)
         for k, step in enumerate(run):
             self.visit(k, step.op)
@@ -134,7 +138,8 @@ class _Forwarding:
             stored = self.stores.setdefault(op.dst.handle, [])
             if len(stored) < MOST:
                 src = in_stored_tile(op.src, self.replacement)
-                stored.append(StoredTile(k, op.dst.access, region_in_hbm(op, op.dst), src))
+                region = region_in_hbm(op, op.dst)
+                stored.append(StoredTile(k, op.dst.access, region, src, region.low, region.high))
 
     def forget(self, op: Op, tile: Tile) -> None:
         """Forget the stores of a tensor that an operation overwrites."""
@@ -144,7 +149,7 @@ class _Forwarding:
         region = region_in_hbm(op, tile)
         low, high = region.low, region.high
         self.stores[tile.handle] = [s for s in self.stores[tile.handle] if (
-            s.region.high <= low or high <= s.region.low or not s.region.overlaps(region))]
+            s.high <= low or high <= s.low or not s.region.overlaps(region))]
 
     def forward(self, k: int, op: DmaCopyOp) -> bool:
         """Let a stored tile replace the one that a load writes, if it can."""
@@ -155,8 +160,7 @@ class _Forwarding:
         last, region = self.last_use[buffer], region_in_hbm(op, op.src)
         low, high, registers = region.low, region.high, region.symbolic
         for store in self.stores.get(op.src.handle, ()):
-            stored_region = store.region
-            if low < stored_region.low or stored_region.high < high or stored_region.symbolic != registers:
+            if low < store.low or store.high < high or store.region.symbolic != registers:
                 continue                        # the load reads bytes that it did not store
             before, stored = distance(op, store), store.tile.handle
             if before is None or not self.is_free(stored) or (before and self.is_reinterpreted(buffer)):
@@ -185,7 +189,7 @@ class _Forwarding:
         if not width:
             return False
         stores = [store for store in self.stores.get(op.src.handle, ()) if (
-            store.region.low < high and low < store.region.high and store.region.overlaps(region))]
+            store.low < high and low < store.high and store.region.overlaps(region))]
         if sum(store.tile.form.row for store in stores) != width:
             return False
         starts = [part_of_row(op, store, region) for store in stores]

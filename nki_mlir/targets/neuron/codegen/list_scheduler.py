@@ -13,6 +13,7 @@ fragmented, the scheduler continues with only their number, and returns no addre
 """
 
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from nki_mlir.targets.neuron.codegen.unread_loads import UnreadLoads
 from nki_mlir.targets.runtime.compiled_class import (
     CompiledClass,
     InstanceRecord,
-    float_array,
     int_array,
     new_array,
     new_floats,
@@ -116,8 +116,8 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         self.soon = new_array(self.engines * self.buffer_count)
         self.soon_count = new_array(self.engines)
         self.latest, self.late, self.ends_early = most * (1 + 1e-9), False, most < inf   # the end is a sum of numbers
-        rests = graph.least_rests(order.share, order.issue) if self.ends_early else []
-        self.rests, self.end_of_chains = float_array(rests), max(rests, default=0.0)
+        self.rests = graph.least_rests(order.share, order.issue) if self.ends_early else new_floats(0)
+        self.end_of_chains = float(max(self.rests, default=0.0))
         self.limits_unread = order.unread > 0
         self.unread = UnreadLoads(graph, order.unread)
         self.deferred = new_array(order.passed)
@@ -457,11 +457,11 @@ class SchedulerRun:
         state, engines = self.state, self.engines
         if state.late:
             return TooLate(self.least_loads())
-        if self.record is not None:
-            with_lists(state)
-        return ListSchedule(state.order, [engines[e] for e in state.engine_of],
-                            state.addresses if state.has_addresses else None, state.end, state.starts,
-                            self.least_loads())
+        columns: list[Any] = [state.order, state.engine_of, state.starts, state.addresses]
+        order, engine_of, starts, addresses = columns if self.record is None else [
+            column.tolist() for column in columns]
+        return ListSchedule(order, [engines[e] for e in engine_of], addresses if state.has_addresses else None,
+                            state.end, starts, self.least_loads())
 
     def least_loads(self) -> int:
         """Return the least percent of SBUF such that no load started beyond it."""

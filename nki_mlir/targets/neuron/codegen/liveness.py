@@ -43,10 +43,14 @@ class Liveness:
             self._depth[buffer] = len(self._loops)
         for node in block.nodes:
             if type(node) is records.InstructionStep:
-                values = node.op.__dict__
-                for field in node.op.tiles:
-                    if (tile := values[field.name]) is not None and tile.space in self.spaces:
-                        self._use(tile.handle, len(self.steps))
+                at = len(self.steps)
+                for tile in type(node.op).tiles_in(node.op.__dict__):
+                    if tile is not None and tile.space in self.spaces:
+                        life = self.of.get(tile.handle)
+                        if life is None or self._loops:
+                            self._use(tile.handle, at)
+                        else:
+                            life.last = at
                 self.steps.append(node)
             elif isinstance(node, records.Load) and node.tile.space in self.spaces:
                 self._use(node.tile.handle, max(0, len(self.steps) - 1))        # before the next step starts

@@ -19,7 +19,7 @@ from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire
-from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of, shared_buffers
 
 
@@ -50,25 +50,26 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
     first: dict[DeviceBuffer, int] = {}
     last: dict[DeviceBuffer, int] = {}
     for at, step in enumerate(run):
-        for tile in type(step.op).tiles_in(step.op.__dict__):
-            if tile is not None:
-                first.setdefault(tile.handle, at)
-                last[tile.handle] = at
+        for tile in tiles_of(step):
+            first.setdefault(tile.handle, at)
+            last[tile.handle] = at
     results: set[DeviceBuffer] = set()
     for at, step in enumerate(run):
         op = step.op
-        handles = [tile.handle for tile in type(op).tiles_in(op.__dict__) if tile is not None]
-        if not results.isdisjoint(handles):
+        if results and not results.isdisjoint([tile.handle for tile in tiles_of(step)]):
             op = changed(op, lambda tile: placed(tile, overwritten))
             step.op, step.work = op, None
         result = result_of(op)
         if result is None or result.handle not in candidates or first[result.handle] != at:
             continue
-        if not writes_all(op, result):
+        read = [tile.handle for _, tile in op.sources()]
+        ending = [buffer for buffer in read if buffer in candidates and (
+            last[buffer] == at and is_like(buffer, result.handle))]
+        if not ending or not writes_all(op, result):
             continue
         for operand in overwritable(op, result):
             buffer = operand.handle
-            if buffer in candidates and last[buffer] == at and is_like(buffer, result.handle):
+            if buffer in ending:
                 overwritten[result.handle] = buffer
                 results.add(result.handle)
                 last[buffer] = last[result.handle]

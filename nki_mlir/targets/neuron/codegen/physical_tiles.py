@@ -2,7 +2,7 @@
 """The tiles of instructions, in physical memories or in variables of a program; and which of them use a buffer."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import Register
@@ -29,23 +29,19 @@ class PhysicalTiles:
         self.machine, self.variables = machine, variables
         self.in_memory: dict[object, dict[Access, Tile]] = {}   # by HBM buffer or on-chip address
         self.buffers: dict[DeviceBuffer, PlacedBuffer] = {}
-        self.fields: dict[type[Op], tuple[str, ...]] = {}       # the names of tiles
+        self.no_extra: dict[str, Any] = {}      # shared, since no pass changes the attributes of an operation
 
     def instruction(self, op: Op, number: int, at: int, symbols: tuple[Register, ...], engine: str) -> Op:
         """Return the operation on physical tiles, with registers for its symbols. It becomes instruction ``at`` of the
         stream of engine ``number``, whose name is ``engine``."""
-        cls = type(op)
-        names = self.fields.get(cls)
-        if names is None:
-            names = self.fields[cls] = tuple([field.name for field in op.tiles])
-        copy = object.__new__(cls)
+        copy = object.__new__(type(op))
         values = copy.__dict__
         values.update(op.__dict__)
-        for name in names:
+        for name in op.tile_names:
             if (tile := values[name]) is not None:
                 values[name] = self.used(tile, number, at)
         values["symbols"], values["ranges"], values["engine"] = symbols, (), engine
-        values["extra"] = {FRESH: True} if FRESH in op.extra else {}
+        values["extra"] = {FRESH: True} if FRESH in op.extra else self.no_extra
         return copy
 
     def used(self, tile: Tile, number: int, at: int) -> Tile:

@@ -133,6 +133,12 @@ class DeviceBuffer:
     def partitions(self) -> int:
         return 1 if self.space == HBM else self.shape[0]
 
+    def copied(self) -> "DeviceBuffer":
+        """Return another buffer with equal fields."""
+        buffer = object.__new__(DeviceBuffer)
+        buffer.__dict__.update(self.__dict__)
+        return buffer
+
 
 # -- code --------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
@@ -211,14 +217,13 @@ class Code:
     coalesced: bool = False
 
 
-def tiles_of(node: object) -> list[Tile]:
+def tiles_of(node: object) -> Sequence[Tile]:
     """Return the tiles that a node itself accesses."""
-    match node:
-        case InstructionStep():
-            return [t for _, t in node.op.operands()]
-        case Load():
-            return [node.tile]
-    return []
+    if type(node) is InstructionStep:
+        op = node.op
+        tiles: Sequence[Tile] = type(op).tiles_in(op.__dict__)
+        return [tile for tile in tiles if tile is not None] if op.has_optional_tiles else tiles
+    return [node.tile] if isinstance(node, Load) else ()
 
 
 def used_buffers(steps: Sequence[InstructionStep]) -> list[DeviceBuffer]:
@@ -254,13 +259,12 @@ def blocks(block: Block) -> Iterator[Block]:
 
 def copied(block: Block) -> Block:
     """Return a copy of the block and its nodes, which shares buffers and operations."""
-    return Block([copied_node(node) for node in block.nodes], list(block.buffers))
+    return Block([InstructionStep(node.op, node.location, node.work, node.iteration)
+                  if type(node) is InstructionStep else copied_node(node) for node in block.nodes], list(block.buffers))
 
 
 def copied_node(node: Any) -> Any:
     match node:
-        case InstructionStep():
-            return InstructionStep(node.op, node.location, node.work, node.iteration)
         case Loop():
             return replace(node, body=copied(node.body))
         case Branch():

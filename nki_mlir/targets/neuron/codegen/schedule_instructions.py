@@ -30,7 +30,7 @@ from nki_mlir.targets.neuron.codegen.memory_order import ordered_dependences
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
-from nki_mlir.targets.neuron.codegen.step_engines import Choices
+from nki_mlir.targets.neuron.codegen.step_engines import StepChoices
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 
@@ -248,7 +248,7 @@ class Schedules:
                 else:
                     block.nodes += part
 
-    def put_on(self, step: records.InstructionStep, choices: Choices, engine: Engine) -> None:
+    def put_on(self, step: records.InstructionStep, choices: StepChoices, engine: Engine) -> None:
         """Put a step on one of its engines, with its work there."""
         at = 0
         if len(choices) > 1:

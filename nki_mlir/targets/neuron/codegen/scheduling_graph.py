@@ -9,15 +9,19 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.targets.neuron.codegen.chain_times import RESTS, TIMES, ChainTimes, LeastRests, summed
 from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges, joined
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
-from nki_mlir.targets.neuron.codegen.step_engines import Choice, Choices, StepEngines
+from nki_mlir.targets.neuron.codegen.step_engines import Choice, StepChoices, StepEngines
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
+from nki_mlir.targets.runtime.compiled_class import float_array
 
 SPACES = SBUF, PSUM
 GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
@@ -27,10 +31,18 @@ class StepForm(NamedTuple):
     """The common data of all operations of a form: the engines on which each may run, the class's first; the set of
     functions that it needs; whether it writes HBM; and the names of its tiles on chip."""
 
-    choices: Choices
+    choices: StepChoices
     table: str
     stores: bool
     on_chip: tuple[str, ...]
+
+
+class StepData(NamedTuple):
+    """What graphs need to know of an operation: its form, its transfer, and its buffers on chip."""
+
+    form: StepForm
+    transfer: TimedTransfer | None
+    buffers: tuple[DeviceBuffer, ...]
 
 
 class StepForms:
@@ -38,6 +50,18 @@ class StepForms:
 
     def __init__(self, machine: Machine, choice: EngineChoice) -> None:
         self.machine, self.choice = machine, choice
+        self.transfers = Transfers(machine)
+
+    def of_steps(self, ops: Sequence[Op]) -> list[StepData]:
+        """Return the data of operations, which the codes of a search share."""
+        steps: dict[Op, StepData] = self.choice.steps
+        return [steps.get(op) or self.new_step(op) for op in ops]
+
+    def new_step(self, op: Op) -> StepData:
+        form, values = self.of(op), op.__dict__
+        step = self.choice.steps[op] = StepData(form, self.transfers.of(op) if op.queued else None, tuple(
+            dict.fromkeys([values[name].handle for name in form.on_chip])))
+        return step
 
     def of(self, op: Op) -> StepForm:
         key = op.form()
@@ -45,7 +69,7 @@ class StepForms:
         if form is None:
             operands = op.operands()
             form = self.choice.forms[key] = StepForm(
-                tuple([self.on(op, engine) for engine in self.choice.of(op)]), op.function_set,
+                self.choice.distinct.of([self.on(op, engine) for engine in self.choice.of(op)]), op.function_set,
                 any(field.writes and tile.space == HBM for field, tile in operands),
                 tuple([field.name for field, tile in operands if tile.space != HBM]))
         return form
@@ -79,13 +103,8 @@ class SchedulingGraph:
         self.machine, self.ring = machine, choice.as_written and not evicts
         self.dependences = choice.dependences
         self.ops = [step.op for step in steps]
-        forms = StepForms(machine, choice)
-        step_forms = [forms.of(op) for op in self.ops]
-        transfers = Transfers(machine)
-        self.choices = [form.choices for form in step_forms]
-        self.tables = [form.table for form in step_forms]
-        self.stores = [form.stores for form in step_forms]
-        self.transfers = [transfers.of(op) if op.queued else None for op in self.ops]
+        forms, self.transfers, several_buffers = zip(*StepForms(machine, choice).of_steps(self.ops))
+        self.choices, self.tables, self.stores, _ = map(list, zip(*forms))
         self.numbers: dict[DeviceBuffer, int] = {}
         self.size: list[int] = []
         self.first: list[int] = []
@@ -95,21 +114,18 @@ class SchedulingGraph:
         self.outside_users: dict[DeviceBuffer, list[int]] = {}
         self.buffers: list[list[int]] = []
         numbers_of, last, uses = self.numbers, self.last, self.uses
-        for k, (op, form) in enumerate(zip(self.ops, step_forms)):
-            values = op.__dict__
+        for k, buffers in enumerate(several_buffers):
             numbers: list[int] = []
-            for name in form.on_chip:
-                buffer = values[name].handle
+            for buffer in buffers:
                 number = numbers_of.get(buffer)
                 if number is None:
                     if buffer in outside:
                         self.outside_users.setdefault(buffer, []).append(k)
                         continue
                     number = self.number(buffer, k)
-                if number not in numbers:
-                    numbers.append(number)
-                    uses[number] += 1
-                    last[number] = k
+                numbers.append(number)
+                uses[number] += 1
+                last[number] = k
             self.buffers.append(numbers)
         for buffer in self.outside_users:
             self.outside[buffer.space] += room(buffer, machine)
@@ -117,16 +133,15 @@ class SchedulingGraph:
         self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.buffer_by_number, self.size)
                                                  if buffer.space == SBUF]) > machine.sbuf_bytes_per_partition
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
-        self.changes = {space: self.changes_of(space) for space in SPACES}
-        self.sharings: list[list[Choices]] = []
+        self.changes = self.changes_of_bytes()
+        self.sharings: list[list[StepChoices]] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
-        self.alternatives: dict[Choices, Choices] = {}
+        self.distinct = choice.distinct
         self.known_engines: dict[int, StepEngines] = {}         # by the number of the choices that an order may make
         self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.columns: dict[str, Any] = {}       # the same data as arrays, once they are needed (``graph_columns.py``)
-        self.chains: tuple[list[float], list[float]] | None = None
-        self.known_rests: dict[int, list[float]] = {}   # by the number of the choices that an order may make
+        self.known_rests: dict[int, Any] = {}   # by the number of the choices that an order may make
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -165,17 +180,17 @@ class SchedulingGraph:
         """The memory of each buffer, as its index in ``SPACES``."""
         return [SPACES.index(buffer.space) for buffer in self.buffer_by_number]
 
-    def changes_of(self, space: str) -> list[int]:
-        """Return the bytes of a memory that each step in program order, and the end, allocates, less the bytes that the
+    def changes_of_bytes(self) -> dict[str, list[int]]:
+        """Return by memory the bytes that each step in program order, and the end, allocates, less the bytes that the
         previous step freed. The first step also counts bytes that are in use throughout."""
-        changes = [self.outside[space]] + [0] * len(self.ops)
+        changes = {space: [self.outside[space]] + [0] * len(self.ops) for space in SPACES}
         for buffer, size, start, end in zip(self.buffer_by_number, self.size, self.first, self.last):
-            if buffer.space == space:
-                changes[start] += size
-                changes[end + 1] -= size
+            of_space = changes[buffer.space]
+            of_space[start] += size
+            of_space[end + 1] -= size
         return changes
 
-    def shared(self, share: int, issue: bool) -> list[Choices]:
+    def shared(self, share: int, issue: bool) -> list[StepChoices]:
         """Return the choices that an order may make (``Order.share``, ``Order.issue``)."""
         return self.sharings[self.sharing(share, issue)]
 
@@ -185,7 +200,7 @@ class SchedulingGraph:
         if number is None:
             shares = self.instructions_shared(share)
             if not issue:
-                shares = [choices if transfer is None else self.one(choices, 0)
+                shares = [choices if transfer is None else self.distinct.one(choices, 0)
                           for choices, transfer in zip(shares, self.transfers)]
             if shares not in self.sharings:
                 self.sharings.append(shares)
@@ -194,30 +209,23 @@ class SchedulingGraph:
 
     def step_engines(self, share: int, issue: bool) -> StepEngines:
         """Return the engines on which steps may start (``shared``), as numbers."""
-        number = self.sharing(share, issue)
+        return self.engines_of(self.sharing(share, issue))
+
+    def engines_of(self, number: int) -> StepEngines:
         if number not in self.known_engines:
             self.known_engines[number] = StepEngines(self.sharings[number])
         return self.known_engines[number]
 
-    def one(self, choices: Choices, at: int) -> Choices:
-        """Return a tuple with only one of several choices."""
-        one = choices[at],
-        return choices if len(choices) == 1 else self.alternatives.setdefault(one, one)
-
-    def instructions_shared(self, share: int) -> list[Choices]:
+    def instructions_shared(self, share: int) -> list[StepChoices]:
         if share == 0:
-            return [self.one(choices, 0) for choices in self.choices]
+            return [self.distinct.one(choices, 0) for choices in self.choices]
         if share == 1:
-            return [choices if len(choices) == 1 or transfer is not None else self.without_gpsimd(choices)
+            return [choices if transfer is not None else self.distinct.without(choices, Engine.GPSIMD)
                     for choices, transfer in zip(self.choices, self.transfers)]
         return self.spread if share == 3 else self.choices
 
-    def without_gpsimd(self, choices: Choices) -> Choices:
-        other_choices = tuple([c for n, c in enumerate(choices) if not n or c.engine is not Engine.GPSIMD])
-        return choices if other_choices == choices else self.alternatives.setdefault(other_choices, other_choices)
-
     @cached_property
-    def spread(self) -> list[Choices]:
+    def spread(self) -> list[StepChoices]:
         """Return for each step the engine that completes it first if steps wait only for their engine and the port of
         PSUM. Which engine triggers a transfer stays open."""
         busy = dict.fromkeys(Engine, 0.0)
@@ -229,18 +237,16 @@ class SchedulingGraph:
                 busy[choices[0].engine] += choices[0].busy if len(choices) == 1 else 0.0
                 continue
             ends = [max(busy[c.engine], port if c.port else 0.0) + c.busy for c in choices]
-            at = ends.index(min(ends))
+            at = ends.index(min(ends)) if len(ends) > 1 else 0
             busy[choices[at].engine] = ends[at]
             port = ends[at] if choices[at].port else port
-            chosen.append(self.one(choices, at))
+            chosen.append(self.distinct.one(choices, at))
         return chosen
 
     def takes(self, k: int) -> float:
         """Return ns from the start of a step on its class's first engine until all see its result."""
-        transfer, choice, dma = self.transfers[k], self.choices[k][0], self.machine.costs.dma
-        if transfer is None:
-            return choice.busy + choice.result
-        return dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
+        moving, choice, dma = float(self.moving_times[k]), self.choices[k][0], self.machine.costs.dma
+        return choice.busy + choice.result if moving < 0.0 else float(dma.trigger_ns) + moving + float(dma.notify_ns)
 
     def busy(self, first_engine: bool, balanced: bool = False) -> dict[object, float]:
         """Return ns for which parts of the machine are busy in any order: the DMA engines, HBM, and each engine with
@@ -265,55 +271,41 @@ class SchedulingGraph:
     def in_program_order(self) -> float:
         """The least ns from the start of the first step to the end of the last if each step runs on its first choice of
         engine, in program order: an engine waits for operands, but not for memory, queues and DMA engines."""
+        return float(summed(TIMES, "in_program_order", self.chains(self.edges)).end)
+
+    def chains(self, related: StepEdges) -> ChainTimes:
+        """Return the chains of steps, each on its first choice of engine."""
         dma = self.machine.costs.dma
-        free = dict.fromkeys(Engine, 0.0)
-        visible: list[tuple[Engine | None, float, float]] = []     # for each step: engine, end for it, for others
-        for choices, transfer, before in zip(self.choices, self.transfers, self.before):
-            engine, busy, result, result_in_engine = choices[0][:4]
-            start = free[engine]
-            for other in before:
-                issuer, end_for_issuer, end_for_others = visible[other]
-                visible_at = end_for_issuer if issuer is engine else end_for_others
-                if visible_at > start:
-                    start = visible_at
-            free[engine] = end = start + busy
-            if transfer is None:
-                visible.append((engine, end + result_in_engine, end + result))
-            else:
-                moved = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
-                visible.append((None, moved, moved))
-        return max(*free.values(), *[end_for_others for _, _, end_for_others in visible])
+        return ChainTimes(self.step_engines(0, False), related, self.moving_times, float(dma.trigger_ns),
+                          float(dma.notify_ns))
+
+    @cached_property
+    def moving_times(self) -> Any:
+        """Ns that each transfer is under way; -1.0 for other steps."""
+        return float_array([-1.0 if transfer is None else transfer.under_way or max(transfer.parts)
+                            for transfer in self.transfers])
 
     @cached_property
     def critical_path(self) -> float:
         """Ns that the longest chain of dependences takes in any order, each step on its fastest engine."""
-        return max(self.least_rests(2, True), default=0.0)
+        return float(max(self.least_rests(2, True), default=0.0))
 
-    def least_rests(self, share: int, issue: bool) -> list[float]:
-        """Return a lower bound for each step: the ns from its start to the end of the longest chain after it, with each
-        step on the fastest of the engines among which an order may choose (``shared``)."""
+    def least_rests(self, share: int, issue: bool) -> Any:
+        """Return in an array a lower bound for each step: the ns from its start to the end of the longest chain after
+        it, with each step on the fastest of the engines among which an order may choose (``shared``)."""
         number = self.sharing(share, issue)
         if number not in self.known_rests:
-            self.known_rests[number] = self.fastest_rests(self.sharings[number])
+            self.known_rests[number] = self.fastest_rests(self.engines_of(number))
         return self.known_rests[number]
 
-    def fastest_rests(self, shares: Sequence[Choices]) -> list[float]:
-        dma = self.machine.costs.dma
-        shortest: dict[Choices, tuple[float, float]] = {}       # ns until the engine, and until others, see the result
-        rests, users = [0.0] * len(self.ops), self.users
-        for k in range(len(self.ops) - 1, -1, -1):
-            after, transfer, choices = 0.0, self.transfers[k], shares[k]
-            for user in users[k]:
-                if rests[user] > after:
-                    after = rests[user]
-            if transfer is not None:
-                rests[k] = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns + after
-                continue
-            if (times := shortest.get(choices)) is None:
-                times = shortest[choices] = (min([c.busy + min(c.result, c.result_in_engine) for c in choices]),
-                                             min([c.busy + c.result for c in choices]))
-            rests[k] = max(times[0] + after, times[1])
-        return rests
+    def fastest_rests(self, engines: StepEngines) -> Any:
+        until, complete = [float_array(times)[engines.forms] for times in zip(*[
+            (min([c.busy + min(c.result, c.result_in_engine) for c in choices]),
+             min([c.busy + c.result for c in choices])) for choices in engines.choices])]
+        dma, moving = self.machine.costs.dma, self.moving_times
+        until = np.where(moving < 0.0, until, float(dma.trigger_ns) + moving + float(dma.notify_ns))
+        return float_array(summed(RESTS, "add", LeastRests(
+            self.edges.users, until, np.where(moving < 0.0, complete, 0.0))).rests)
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int) -> list[int]:
@@ -326,11 +318,7 @@ class SchedulingGraph:
         return self.known_ranks[ahead]
 
     def ranked(self, ahead: int) -> list[int]:
-        if self.chains is None:
-            firsts = [choices[0] for choices in self.choices]
-            self.chains = self.program_times(firsts), self.rests(firsts)
-        starts, rests = self.chains
-        keys = [start - ahead / 100 * after for start, after in zip(starts, rests)]
+        keys = [start - ahead / 100 * after for start, after in zip(self.program_times, self.rests)]
         ranks = [0] * len(keys)
         for rank, k in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
             ranks[k] = rank
@@ -340,31 +328,21 @@ class SchedulingGraph:
                 ranks[k] = rank
         return ranks
 
-    @staticmethod
-    def program_times(engines: Sequence[Choice]) -> list[float]:
-        """Return the time for which the busiest engine works before each step."""
+    @cached_property
+    def rests(self) -> list[float]:
+        """Ns from the start of each step to the end of the longest chain after it, each step on its first choice."""
+        times: list[float] = float_array(summed(TIMES, "to_the_end", self.chains(self.edges.users)).times).tolist()
+        return times
+
+    @cached_property
+    def program_times(self) -> list[float]:
+        """Ns for which the busiest engine works before each step, each step on its first choice."""
         busy: dict[Engine, float] = {}
+        engines = [choices[0] for choices in self.choices]
         for choice in engines:
             busy[choice.engine] = busy.get(choice.engine, 0.0) + choice.busy
         most = max(busy, key=lambda engine: busy[engine])
         return list(accumulate((c.busy if c.engine is most else 0.0 for c in engines), initial=0.0))
-
-    def rests(self, engines: Sequence[Choice]) -> list[float]:
-        """Return the time from the start of each step to the end of the longest chain after it."""
-        dma = self.machine.costs.dma
-        rests, users = [0.0] * len(self.ops), self.users
-        for k in range(len(self.ops) - 1, -1, -1):
-            transfer, (engine, busy, result, result_in_engine) = self.transfers[k], engines[k][:4]
-            if transfer is not None:
-                result = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns - busy
-            longest = result
-            for user in users[k]:
-                same_engine = transfer is None and engines[user].engine is engine
-                after_user = (result_in_engine if same_engine else result) + rests[user]
-                if after_user > longest:
-                    longest = after_user
-            rests[k] = busy + longest
-        return rests
 
 
 def moving(transfers: Sequence[TimedTransfer], machine: Machine) -> dict[object, float]:

@@ -12,7 +12,8 @@ that they have not written. Several operations may overwrite it together, such a
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -66,7 +67,7 @@ def sunk(block: records.Block) -> Iterator[object]:
         if is_constant(node):
             waiting.setdefault(node.op.dst.handle, []).append(node)
             continue
-        for buffer in {tile.handle: None for tile in touched(node)} if waiting else ():
+        for buffer in dict.fromkeys([tile.handle for tile in touched(node)]) if waiting else ():
             if buffer in waiting:
                 node, moved = first_use(node, waiting.pop(buffer))
                 positions = uses[buffer]
@@ -132,12 +133,12 @@ def is_constant(node: records.Branch | records.InstructionStep | records.Loop) -
             and not (node.op.symbols or node.op.mask or node.op.limits or is_pinned(node.op)))
 
 
-def touched(node: records.InstructionStep | records.Loop) -> Iterator[Tile]:
-    """Yield the tiles that a node uses, including the tiles of its inner blocks."""
-    yield from records.tiles_of(node)
-    for inner in records.sub_blocks(node):
-        for part in records.nodes_in(inner):
-            yield from records.tiles_of(part)
+def touched(node: records.InstructionStep | records.Loop) -> Sequence[Tile]:
+    """Return the tiles that a node uses, including the tiles of its inner blocks."""
+    if type(node) is records.InstructionStep:
+        return records.tiles_of(node)
+    return [tile for part in (node, *chain.from_iterable(map(records.nodes_in, records.sub_blocks(node))))
+            for tile in records.tiles_of(part)]
 
 
 def first_use(node: object, constants: list[records.InstructionStep]) -> tuple[object, list[records.InstructionStep]]:

@@ -19,7 +19,7 @@ from math import prod
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import MemsetOp
-from nki_mlir.dialects.op import changed
+from nki_mlir.dialects.op import with_tiles
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
@@ -144,29 +144,42 @@ class Pieces:
         """Append the step on blocks to ``nodes``; a constant over several blocks becomes a step for each."""
         op, parts = step.op, self.parts
         values = op.__dict__
-        cut = {name: tile for name in op.tile_names if (tile := values[name]) is not None and tile.handle in parts}
+        cut: dict[str, Tile] = {}
+        for name in op.tile_names:
+            tile = values[name]
+            if tile is not None and tile.handle in parts:
+                cut[name] = tile
         if not cut:
             nodes.append(step)
-        elif type(op) is MemsetOp:
-            nodes += [step.with_op(changed(op, None, dst=tile)) for tile in self.cut(op.dst)]
+            return
+        tiles = {name: piece for name, tile in cut.items() if (piece := self.piece(tile)) is not None}
+        if len(tiles) == len(cut):
+            nodes.append(step.with_op(with_tiles(op, tiles)))
         else:
-            nodes.append(step.with_op(changed(op, None, **{name: next(self.cut(tile)) for name, tile in cut.items()})))
+            assert isinstance(op, MemsetOp)
+            nodes += [step.with_op(with_tiles(op, {"dst": part})) for part in self.several(op.dst)]
 
-    def cut(self, tile: Tile) -> Iterator[Tile]:
-        """Yield a tile as tiles of the blocks it touches."""
+    def piece(self, tile: Tile) -> Tile | None:
+        """Return a tile as a tile of the block that it touches; None if it touches several."""
         blocks_of, access = self.parts[tile.handle], tile.access
-        size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
+        size = blocks_of[0].bytes_per_partition
         key = access, size
         if key not in self.pieces:
             _, _, start, after = tile.bounds
             k = start // size
             self.pieces[key] = None if k != (after - 1) // size else (
-                k, Access(access.dtype, access.partition, access.free.plus(Linear(-k * size // item)), access.dims))
+                k, Access(access.dtype, access.partition,
+                          access.free.plus(Linear(-k * size // access.dtype.itemsize)), access.dims))
         piece = self.pieces[key]
-        if piece is not None:
-            block = blocks_of[piece[0]]
-            yield Tile(block, tile.space, block.shape, block.dtype, piece[1], block.name)
-            return
+        if piece is None:
+            return None
+        block = blocks_of[piece[0]]
+        return Tile(block, tile.space, block.shape, block.dtype, piece[1], block.name)
+
+    def several(self, tile: Tile) -> Iterator[Tile]:
+        """Yield a tile as tiles of the blocks that it touches."""
+        blocks_of, access = self.parts[tile.handle], tile.access
+        size, item = blocks_of[0].bytes_per_partition, access.dtype.itemsize
         _, _, start, after = tile.bounds
         for k in range(start // size, (after - 1) // size + 1):
             block, begin, end = blocks_of[k], max(start, k * size), min(after, (k + 1) * size)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The engines on which the steps of a run may start, as numbers, for the list scheduler."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,40 @@ class Choice(NamedTuple):
     work: Work
 
 
-Choices = tuple[Choice, ...]    # of a step on each engine that may run it; those of a form are one object
+class StepChoices(tuple[Choice, ...]):
+    """A step on each engine that may run it. ``DistinctChoices`` returns one object for equal ones, so that they
+    are hashed and compared as objects."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+
+
+class DistinctChoices:
+    """The choices of a search, each once."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[Choice, ...], StepChoices] = {}
+        self.parts: dict[tuple[StepChoices, int | Engine], StepChoices] = {}
+
+    def of(self, choices: Iterable[Choice]) -> StepChoices:
+        key = tuple(choices)
+        return self.objects.get(key) or self.objects.setdefault(key, StepChoices(key))
+
+    def one(self, choices: StepChoices, at: int) -> StepChoices:
+        """Return only one of several choices."""
+        if len(choices) == 1:
+            return choices
+        key = choices, at
+        return self.parts.get(key) or self.parts.setdefault(key, self.of([choices[at]]))
+
+    def without(self, choices: StepChoices, engine: Engine) -> StepChoices:
+        """Return the choices without an engine, unless it is the first."""
+        if len(choices) == 1:
+            return choices
+        key = choices, engine
+        return self.parts.get(key) or self.parts.setdefault(
+            key, self.of([c for n, c in enumerate(choices) if not n or c.engine is not engine]))
 
 
 class StepEngines:
@@ -35,8 +68,9 @@ class StepEngines:
     engine that is busy with steps that only it may run. ``alone``: by engine, ns for which it is busy with these.
     """
 
-    def __init__(self, choices: Sequence[Choices]) -> None:
-        numbers: dict[Choices, int] = {}
+    def __init__(self, choices: Sequence[StepChoices]) -> None:
+        numbers: dict[StepChoices, int] = {}
+        self.choices = numbers                  # the distinct ones, by the number of the form
         self.forms = np.array([numbers.setdefault(step_choices, len(numbers)) for step_choices in choices], np.int64)
         used_engines = {choice.engine for step_choices in numbers for choice in step_choices}
         self.engines = [engine for engine in FIRST if engine in used_engines]

@@ -370,10 +370,12 @@ class _Emitter:
         amounts = {lane: 1 if lane < engines else isa.COMPLETIONS for lane in waits.signalled}
         semaphores = {lane: self.semaphore(lane) if total else 0 for lane, total in waits.totals.items()}
         updates = {lane: isa.Update(semaphores[lane], amount) for lane, amount in amounts.items()}
+        distinct: dict[tuple[int, int], isa.Wait] = {}
         for step, engine, lane, signals, step_waits in zip(waits.steps, waits.engines, waits.lanes, waits.signals,
                                                            waits.waits):
-            self.step(step, engine, lane, [isa.Wait(semaphores[p], amounts[p] * number) for p, number in step_waits],
-                      updates[lane] if signals else None)
+            several_waits = [distinct.get(pair) or distinct.setdefault(
+                pair, isa.Wait(semaphores[pair[0]], amounts[pair[0]] * pair[1])) for pair in step_waits]
+            self.step(step, engine, lane, several_waits, updates[lane] if signals else None)
         for lane, number in self.queue_of.items():
             queue = self.program.queues[number]
             if waits.unknown(self.engines.index(queue.engine), lane):

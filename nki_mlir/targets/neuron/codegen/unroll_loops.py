@@ -195,6 +195,7 @@ class Unroller:
         self.index_values: dict[tuple[object, ...], Value] = {}
         self.operands: dict[InstructionStep, list[SymbolicOperand]] = {}
         self.accesses: dict[Access, dict[tuple[Value, ...], Access]] = {}       # by symbols and their values
+        self.distinct: dict[Access, Access] = {}        # equal patterns are one object, which is compared faster
         self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols leave it in its buffers
         self.iteration: SourceIteration | None = None         # of the kernel's innermost loop around the current node
 
@@ -207,7 +208,7 @@ class Unroller:
     def into(self, target: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
         """Append the block's nodes; ``fresh``: it is entered more than once, so that its buffers are copied."""
         if block.buffers and fresh:
-            buffers = buffers | {buffer: replace(buffer) for buffer in block.buffers}
+            buffers = buffers | {buffer: buffer.copied() for buffer in block.buffers}
         target.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
         for node in block.nodes:
             match node:
@@ -274,7 +275,7 @@ class Unroller:
     def step(self, step: InstructionStep, values: Values, buffers: Buffers) -> list[InstructionStep]:
         op = step.op
         if op.symbols or op.mask:
-            numbers = [self.value(s, values) for s in op.symbols]
+            numbers = [values.get(s, s) if type(s) is LoopVariable else self.value(s, values) for s in op.symbols]
             if not (op.mask or op.limits or op.has_linear_attributes) and all([type(n) is int for n in numbers]):
                 op = self.stamped(step, numbers, buffers)
             else:
@@ -282,7 +283,7 @@ class Unroller:
         elif buffers:
             op = changed(op, lambda tile: moved_to(tile, buffers))
         try:
-            pieces = without_mask(op)
+            pieces = without_mask(op) if op.mask or op.limits else (op,)
             if step.op.symbols and not op.symbols and not self.is_safe(step):
                 check_bounds(pieces)
             return [InstructionStep(piece, step.location, None, step.iteration or self.iteration) for piece in pieces]
@@ -305,8 +306,9 @@ class Unroller:
                 key = tuple([numbers[position] for position in positions])
                 numbered = accesses.get(key)
                 if numbered is None:
-                    numbered = accesses[key] = access.over(
+                    numbered = access.over(
                         lambda form: Linear(form.at(numbers), (), form.axes))       # type: ignore[arg-type]
+                    numbered = accesses[key] = self.distinct.setdefault(numbered, numbered)
                 access = numbered
             elif buffer is tile.handle:
                 continue
@@ -354,7 +356,7 @@ def without_mask(op: Op) -> list[Op]:
     return pieces
 
 
-def check_bounds(pieces: list[Op]) -> None:
+def check_bounds(pieces: Sequence[Op]) -> None:
     for piece in pieces:
         for field, tile in piece.operands():
             in_buffer(tile, interval_of(piece), field.name)

@@ -34,6 +34,7 @@ BROADCAST = 0x8000                          # in lanes: all read one partition
 WAITS = 3
 DTYPES = (*ALL, *MICROSCALING)             # by number
 NUMBER_OF_DTYPE = {dtype: number for number, dtype in enumerate(DTYPES)}
+NUMBER_OF_ENGINE = {engine: number for number, engine in enumerate(ENGINES)}
 
 
 class EncodingError(NkiMlirError):
@@ -89,6 +90,7 @@ class Encoder:
         self.kinds: dict[OperationKind, bytes] = {}             # attributes without registers
         self.location_numbers: dict[Location, int] = {}
         self.signals: dict[Update | None, bytes] = {None: bytes(UPDATE.size)}
+        self.encodable: set[type[Op]] = set()
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
         op, update = instruction.op, instruction.update
@@ -96,20 +98,29 @@ class Encoder:
         if isinstance(op, Control):
             body = self.control(op)
         else:
-            check_plain(op)
             cls, symbols = type(op), op.symbols
+            if cls not in self.encodable or op.mask or op.limits:
+                check_plain(op)
+                self.encodable.add(cls)
             parts: list[bytes] = []
+            in_hbm = self.tiles[MEMORY_DIM]
+            on_chip = in_hbm if cls.queued else self.tiles[ENGINE_DIM]
             for k, tile in enumerate(cls.tiles_in(op.__dict__)):
                 if tile is not None:
                     present |= 1 << k
-                    parts.append(self.tile(cls, tile, symbols))
-            body = b"".join([*parts, self.attributes(op)])
+                    data = None if symbols else (in_hbm if tile.space == HBM else on_chip).get(tile)
+                    parts.append(data or self.tile(cls, tile, symbols))
+            parts.append(self.kinds.get(op.kind()) or self.attributes(op))
+            body = b"".join(parts)
         flags, queue, location = 0, 0, 0
         if instruction.queue is not None:
             flags, queue = flags | HAS_QUEUE, instruction.queue
         if (at := instruction.location) is not None:
             flags, location = flags | HAS_LOCATION, self.location(at)
-        waits = b"".join([self.waits.get(wait) or self.wait(wait) for wait in instruction.waits])
+        several_waits, waits = instruction.waits, bytes(WAIT.size * WAITS)
+        if several_waits:
+            waits = b"".join([self.waits.get(wait) or self.wait(wait) for wait in several_waits]).ljust(
+                WAIT.size * WAITS, b"\0")
         if update is not None:
             flags |= HAS_UPDATE
         signal = self.signals.get(update)
@@ -118,9 +129,9 @@ class Encoder:
             signal = self.signals[update] = signal_of(update)
         size = HEADER.size + WAIT.size * WAITS + UPDATE.size + len(body)
         slots = -(-size // SLOT)
-        head = pack(HEADER, f"the header of {op.mnemonic}", op.opcode, flags, ENGINES.index(engine), slots,
-                    len(instruction.waits), queue, present, location)
-        return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
+        head = pack(HEADER, lambda: f"the header of {op.mnemonic}", op.opcode, flags, NUMBER_OF_ENGINE[engine], slots,
+                    len(several_waits), queue, present, location)
+        return b"".join([head, waits, signal, body, bytes(slots * SLOT - size)])
 
     def wait(self, wait: Wait) -> bytes:
         data = self.waits[wait] = pack(WAIT, "the wait", wait.semaphore, 0, wait.value)
