@@ -20,7 +20,7 @@ A candidate's first order tells roughly how long it takes. If a variant of the c
 therefore take much less time, the search times the variant first, and the candidate needs no program.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -181,26 +181,14 @@ class TimedCandidates:
             if self.options.evict and prepared.fills_banks:
                 several.append(candidate._replace(results=FREE_BANKS))      # the first order tells nothing of it
             elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full and not hopeless:
-                variant = candidate._replace(overwrite=True)
-                other = self.prepared(variant)
-                if other.overwrites and other.first(level, ns / NEARLY) * NEARLY < ns:
-                    self.postponed[variant] = other
-                    several.append(variant)
+                several += self.surely_faster(candidate._replace(overwrite=True), ns, lambda other: other.overwrites)
         if self.options.by_results and not candidate.by_results and prepared.is_straight and (
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.half_full and not hopeless):
-            variant = candidate._replace(by_results=True)
-            other = self.prepared(variant)
-            if other.orders_results and other.first(level, ns / NEARLY) * NEARLY < ns:
-                self.postponed[variant] = other
-                several.append(variant)
+            several += self.surely_faster(candidate._replace(by_results=True), ns, lambda other: other.orders_results)
         if self.options.merge_loads and not candidate.merge_loads and not hopeless and (
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING) and (
                 self.shared.loads_merge(candidate)):
-            variant = candidate._replace(merge_loads=True)
-            other = self.prepared(variant)
-            if other.first(level, ns / NEARLY) * NEARLY < ns:
-                self.postponed[variant] = other
-                several.append(variant)
+            several += self.surely_faster(candidate._replace(merge_loads=True), ns)
         near = NEAR[level] / NEARLY
         if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * near and (
                 ns > prepared.bound_with_loads * near):
@@ -214,6 +202,16 @@ class TimedCandidates:
             self.variants |= dict.fromkeys(several, candidate)
             self.postponed[candidate] = prepared
         return several
+
+    def surely_faster(self, variant: Candidate, ns: float, applies: Callable[[Prepared], bool] = lambda _: True
+                       ) -> list[Candidate]:
+        """Return the variant, and keep its code, if it ``applies``, and its first order surely takes less than ``ns``;
+        else nothing."""
+        other = self.prepared(variant)
+        if not applies(other) or other.first(self.options.level, ns / NEARLY) * NEARLY >= ns:
+            return []
+        self.postponed[variant] = other
+        return [variant]
 
     def merging(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variant of a candidate with merged instructions, if the engines that run these are busy longest,

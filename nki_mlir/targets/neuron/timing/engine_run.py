@@ -164,7 +164,7 @@ class EngineRun(EventQueue, EngineRegisters):
 
     def advance(self, agent: int, time: float, room: int) -> None:
         """Advance an engine from ``time`` until it has to wait, or until another engine has to advance first."""
-        stop, at, free, ports = self.first[agent + 1], self.at[agent], self.free[agent], self.core[agent] * PORTS
+        stop, at, free = self.first[agent + 1], self.at[agent], self.free[agent]
         self.waits_for[agent] = -1
         while at < stop:
             self.at[agent], self.free[agent] = at, free
@@ -181,10 +181,8 @@ class EngineRun(EventQueue, EngineRegisters):
                     time = free
                 elif free < time:
                     start, why, cause = time, self.why[agent], self.cause[agent]
-                for wait in range(self.waits_start[at], self.waits_start[at + 1]):
-                    if self.settled(self.wait_semaphores[wait], time) < self.wait_values[wait]:
-                        self.sleep(agent, wait)
-                        return
+                if self.sleeps(agent, at, time):
+                    return
             if self.ready[agent] >= start and self.ready[agent] > free and why != OWN_RESULT:
                 awaited = self.result_in_engine(agent, at, start, free)
                 if awaited >= 0:
@@ -193,64 +191,74 @@ class EngineRun(EventQueue, EngineRegisters):
                         self.come(agent, self.recent[awaited], why, cause)
                         return
                     start = self.recent[awaited]
-            if port != 0:
-                shared = self.later_port(ports + (port & PSUM_PORT), ports + (port & SBUF_PORT))
-                if self.port_free[shared] > start:
-                    self.come(agent, self.port_free[shared], PORT, self.port_holders[shared])
-                    return
+            if port != 0 and self.waits_for_port(agent, port, start):
+                return
             if kind == MEETING and self.met[agent] == 0:
                 self.stop(agent, time, MEETS)
                 return
-            if self.ramp[agent] < 0 or self.shares[at] == 0.0:
-                free = start + self.busy[at]
-            else:
-                free = self.ramps[self.ramp[agent]].end(start, self.busy[at], self.shares[at])
-            complete, event, later = free + self.result[at], self.executed, -1
-            if complete < self.last[agent]:
-                complete, later = self.last[agent], self.last_event[agent]
-            else:
-                self.last[agent], self.last_event[agent] = complete, event
-            if self.notes.room > 0:
-                self.notes.note(agent, at - self.first[agent], start, free, complete, why if cause >= 0 else BEGIN,
-                                cause, later)
-            if self.waits_for_itself[agent] != 0:
-                self.note_result(agent, free + self.in_engine[at], event)
-            if port & PSUM_PORT != 0:
-                self.port_free[ports + PSUM_PORT], self.port_holders[ports + PSUM_PORT] = free, event
-            if port & SBUF_PORT != 0:
-                self.port_free[ports + SBUF_PORT], self.port_holders[ports + SBUF_PORT] = free, event
-            self.event[agent], self.executed = event, event + 1
+            free = self.occupy(agent, at, start, why, cause)
             at += 1
             if kind == TRANSFER:
                 if self.is_shared[at - 1] != 0:
                     self.at[agent], self.free[agent], self.triggered_at = at, free, start
                     self.stop(agent, time, SHARES)
                     return
-                self.carry_out(agent, at - 1, start, event, -1)
+                self.carry_out(agent, at - 1, start, self.event[agent], -1)
             else:
-                self.end = max(self.end, complete)
-                if self.updates[at - 1] >= 0:           # an engine sees at once what it counts down itself
-                    self.signal(self.updates[at - 1], complete if self.amounts[at - 1] > 0 or kind == WORK else free,
-                                self.amounts[at - 1], event)
-                self.met[agent] = 0
+                self.complete(agent, at - 1, free)
                 if kind == CONTROL and self.controls[at - 1] != NONE:
-                    target = self.control(agent, at - 1, time)
+                    self.at[agent], self.free[agent] = at, free
+                    self.control(agent, at - 1, time)
                     if self.stopped >= 0:
-                        self.at[agent] = at - 1
                         return
-                    if target >= 0:
-                        at, free = target, free + self.refill
-                    if self.executed > self.limit:
-                        self.stop(agent, time, EXCEEDS)
-                        return
+                    at, free = self.at[agent], self.free[agent]
         self.at[agent], self.free[agent], self.due[agent] = at, free, inf
 
-    def later_port(self, port: int, other: int) -> int:
-        """Return which of two ports is free later; of equal times, the one with the later event."""
-        if self.port_free[port] > self.port_free[other] or (
-                self.port_free[port] == self.port_free[other] and self.port_holders[port] > self.port_holders[other]):
-            return port
-        return other
+    def occupy(self, agent: int, at: int, start: float, why: int, cause: int) -> float:
+        """Occupy an engine and its ports with an instruction, and return until when. ``why``, ``cause``: the reason and
+        the event because of which it did not start before ``start``."""
+        if self.ramp[agent] < 0 or self.shares[at] == 0.0:
+            free = start + self.busy[at]
+        else:
+            free = self.ramps[self.ramp[agent]].end(start, self.busy[at], self.shares[at])
+        complete, event, later = free + self.result[at], self.executed, -1
+        if complete < self.last[agent]:
+            complete, later = self.last[agent], self.last_event[agent]
+        else:
+            self.last[agent], self.last_event[agent] = complete, event
+        if self.notes.room > 0:
+            self.notes.note(agent, at - self.first[agent], start, free, complete, why if cause >= 0 else BEGIN, cause,
+                            later)
+        if self.waits_for_itself[agent] != 0:
+            self.note_result(agent, free + self.in_engine[at], event)
+        port, ports = self.ports[at], self.core[agent] * PORTS
+        if port & PSUM_PORT != 0:
+            self.port_free[ports + PSUM_PORT], self.port_holders[ports + PSUM_PORT] = free, event
+        if port & SBUF_PORT != 0:
+            self.port_free[ports + SBUF_PORT], self.port_holders[ports + SBUF_PORT] = free, event
+        self.event[agent], self.executed = event, event + 1
+        return free
+
+    def complete(self, agent: int, at: int, free: float) -> None:
+        """Signal the end of the latest instruction of an engine, which is not a transfer."""
+        complete = self.last[agent]
+        self.end, self.met[agent] = max(self.end, complete), 0
+        if self.updates[at] >= 0:                       # an engine sees at once what it counts down itself
+            self.signal(self.updates[at], complete if self.amounts[at] > 0 or self.kinds[at] == WORK else free,
+                        self.amounts[at], self.event[agent])
+
+    def waits_for_port(self, agent: int, port: int, start: float) -> bool:
+        """Let an engine come back if the ports of its instruction are not free at ``start``; return whether it does.
+        It waits for the port that is free later; of equal times, for the one with the later event."""
+        ports = self.core[agent] * PORTS
+        later, other = ports + (port & PSUM_PORT), ports + (port & SBUF_PORT)
+        if self.port_free[other] > self.port_free[later] or (
+                self.port_free[other] == self.port_free[later] and self.port_holders[other] > self.port_holders[later]):
+            later = other
+        if self.port_free[later] <= start:
+            return False
+        self.come(agent, self.port_free[later], PORT, self.port_holders[later])
+        return True
 
     def come(self, agent: int, time: float, why: int, cause: int) -> None:
         """Let an engine come back at a time. ``why``, ``cause``: the reason and the event that make it wait."""
@@ -281,6 +289,14 @@ class EngineRun(EventQueue, EngineRegisters):
         if head < 0:
             self.tails[semaphore] = -1
         return self.values[semaphore]
+
+    def sleeps(self, agent: int, at: int, time: float) -> bool:
+        """Suspend an engine if a semaphore of its instruction has not reached its value; return whether it did."""
+        for wait in range(self.waits_start[at], self.waits_start[at + 1]):
+            if self.settled(self.wait_semaphores[wait], time) < self.wait_values[wait]:
+                self.sleep(agent, wait)
+                return True
+        return False
 
     def sleep(self, agent: int, wait: int) -> None:
         """Suspend an engine until a semaphore reaches a value."""
@@ -402,17 +418,22 @@ class EngineRun(EventQueue, EngineRegisters):
         self.signal(semaphore, time, amount, event)
 
     # -- registers and branches ----------------------------------------------------------------------------------------
-    def control(self, agent: int, at: int, time: float) -> int:
-        """Execute a control instruction; return the position after a branch that is taken, else -1."""
+    def control(self, agent: int, at: int, time: float) -> None:
+        """Execute a control instruction. Its engine is at the next one, or at the target of a branch that is taken."""
         if self.controls[at] == CLEAR:
             for semaphore in range(self.lhs[at], self.rhs[at] + 1):
                 self.settled(semaphore, time)
                 self.values[semaphore] = 0
-            return -1
-        target = self.compute(agent, at)
-        if target == DIVISION:
-            self.stop(agent, time, DIVIDES)
-        return target
+        else:
+            target = self.compute(agent, at)
+            if target == DIVISION:
+                self.at[agent] = at
+                self.stop(agent, time, DIVIDES)
+                return
+            if target >= 0:
+                self.at[agent], self.free[agent] = target, self.free[agent] + self.refill
+        if self.executed > self.limit:
+            self.stop(agent, time, EXCEEDS)
 
 
 CODE = CompiledClass(EngineRun, ("run", "carry_out"), PAYS_OFF)
