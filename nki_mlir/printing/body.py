@@ -5,8 +5,8 @@ Masks become smaller tiles: ``split-masked-loops`` has split loops so that they 
 only for a number of the loop variable unrolls the loop around it.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from math import prod
 
 import numpy as np
@@ -36,7 +36,7 @@ from nki_mlir.printing.block_facts import (
 )
 from nki_mlir.printing.equal_branches import join_equal_branches
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.index_text import IndexText
+from nki_mlir.printing.index_text import PROGRAMS, IndexText
 from nki_mlir.printing.kernel_text import AUTOMATIC, REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.loop_names import loop_names
 from nki_mlir.printing.masked import can_select, write_selected
@@ -163,6 +163,7 @@ class BodyPrinter:
         self.out.on_core, self.out.program_id = True, name
         for value in self.ids[:1]:
             self.bind(value, IndexText(0, ((name, 1),)) if number is None else IndexText(number))
+        self.out.indices.program_id = name if number is None else ""
         self.block(self.body)
 
     def clears_for_state(self, node: waist.FunctionNode, after: waist.FunctionNode | None) -> bool:
@@ -240,8 +241,10 @@ class BodyPrinter:
             case waist.ForLoop():
                 self.for_loop(node)
             case waist.IfBranch():
+                self.name_waiting()
                 self.branch(node)
             case waist.WhileLoop():
+                self.name_waiting()
                 later = self.waiting_behind(node) if out.placement is not None else {}
                 write_while(out, node, self.registers, lambda: self.while_body(node))
                 out.waiting |= later
@@ -276,11 +279,25 @@ class BodyPrinter:
             return
         if not then.nodes and condition.opposite is not None:
             condition, then, otherwise = condition.opposite, otherwise, then
-        with out.block(f"if {condition}:"):
+        condition = out.indices.decided(condition)
+        program = next((n for n in range(PROGRAMS) if condition.text == f"{out.program_id} == {n}"), None)
+        if program and otherwise.nodes:             # the first program first
+            condition, program = IndexText(text=f"{out.program_id} == 0"), 0
+            then, otherwise = otherwise, then
+        with out.block(f"if {condition}:"), self.in_program(program):
             self.block(then)
         if otherwise.nodes:
-            with out.block("else:"):
+            with out.block("else:"), self.in_program(None if program is None else 1 - program):
                 self.block(otherwise)
+
+    @contextmanager
+    def in_program(self, number: int | None) -> Iterator[None]:
+        """Write the lines of a branch that only one of two programs runs; those of both if the number is None."""
+        indices = self.out.indices
+        around = indices.program
+        indices.program = around if number is None else number
+        yield
+        indices.program = around
 
     def waiting_behind(self, loop: waist.WhileLoop) -> dict[Value | NamedTensor, NamedTensor]:
         """Return the waiting allocations that a loop does not use, which are then not written before it. A placed
@@ -378,7 +395,8 @@ class BodyPrinter:
                 tensor.name = name_behind(tile, name) if isinstance(op, Filling) else name
 
     def name_waiting(self) -> None:
-        """Name the tiles that are allocated before a loop by the operations that write them within it."""
+        """Name the tiles that are allocated before a loop or a branch by the operations that write them, within
+        it or after it."""
         for value in list(self.out.waiting):
             for use in value.uses if isinstance(value, Value) else ():
                 if is_tile_op(use.owner.operation):
@@ -386,7 +404,8 @@ class BodyPrinter:
 
     def numbered(self, op: Op) -> Op:
         """Return the operation with numbers for the symbols whose values are known."""
-        values = [self.out.indices.texts.get(s) for s in op.symbols]
+        indices = self.out.indices
+        values = [indices.in_program(indices.texts[s]) if s in indices.texts else None for s in op.symbols]
         numbers = {k: v.number for k, v in enumerate(values) if v is not None and v.number is not None}
 
         def change(form: Linear) -> Linear:

@@ -3,8 +3,8 @@
 
 import operator
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import Linear
@@ -16,6 +16,7 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 HOLDS = {name: getattr(operator, name) for name in COMPARISONS}
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+PROGRAMS = 2                    # that have ids in the text: the cores of a launch
 OPERATORS = {"floordiv": "//", "mod": "%", "mult": "*", "and": "&", "or": "|", "xor": "^"}
 
 
@@ -59,6 +60,20 @@ class IndexText:
             return None
         return IndexText(text=f"{comparison[1]} {OPPOSITES[comparison[2]]} {comparison[3]}")
 
+    def at(self, numbers: Mapping[str, int]) -> "IndexText":
+        """Return the form where some atoms are numbers."""
+        const = sum([c * numbers[atom] for atom, c in self.terms if atom in numbers])
+        return replace(self, const=self.const + const, terms=tuple([t for t in self.terms if t[0] not in numbers]))
+
+    def holds(self, atom: str, number: int) -> bool | None:
+        """Return whether a comparison of an atom holds for a number; None for other truth values."""
+        comparison = re.fullmatch(rf"{re.escape(atom)}(?: \* (\d+))?(?: \+ (\d+))? ([<>=!]+) (\d+)", self.text)
+        if comparison is None:
+            return None
+        factor, added, function, bound = comparison.groups()
+        compare = HOLDS[next(name for name, text in COMPARISONS.items() if text == function)]
+        return bool(compare(int(factor or 1) * number + int(added or 0), int(bound)))
+
     @property
     def atom(self) -> str:
         """The text as a factor of a product."""
@@ -68,15 +83,21 @@ class IndexText:
 
 @dataclass
 class IndexValues:
-    """The text of each SSA value that is an index of a function."""
+    """The text of each SSA value that is an index of a function.
+
+    ``program_id`` is the variable that has the number of one of two programs, and ``program`` the number that it has
+    where the text is written, in a branch.
+    """
 
     texts: dict[Value, IndexText] = field(default_factory=dict)
+    program_id: str = ""
+    program: int | None = None
 
     def of(self, value: Value) -> IndexText:
         """Return the text of a value; raise ``Unprintable`` for one that is read from memory."""
         if value not in self.texts:
             raise Unprintable(what="an index that is read from memory", fix="give the number as an argument")
-        return self.texts[value]
+        return self.in_program(self.texts[value])
 
     def form(self, linear: Linear, symbols: Sequence[Value]) -> IndexText:
         """Return the text of a linear form of symbols."""
@@ -91,7 +112,21 @@ class IndexValues:
         if len(operands) == len(node.operands):
             computed = _computed(node, operands)
             if computed is not None:
-                self.texts[node.result] = computed
+                self.texts[node.result] = self.decided(computed)
+
+    def in_program(self, text: IndexText) -> IndexText:
+        """Return the text in a branch of one program."""
+        return text if self.program is None else self.decided(text.at({self.program_id: self.program}))
+
+    def decided(self, truth: IndexText) -> IndexText:
+        """Return a comparison of the program id as the program for which it holds, or as a number if it holds for both
+        or for none."""
+        programs = [n for n in range(PROGRAMS) if truth.holds(self.program_id, n)] if self.program_id else []
+        if not self.program_id or truth.holds(self.program_id, 0) is None:
+            return truth
+        if self.program is not None or len(programs) != 1:
+            return IndexText(int(self.program in programs if self.program is not None else bool(programs)))
+        return IndexText(text=f"{self.program_id} == {programs[0]}")
 
 
 def _computed(node: ScalarValue, operands: list[IndexText]) -> IndexText | None:

@@ -194,7 +194,7 @@ class KernelText:
         """Return a copy for ``restore``, whose lists, sets and tables are others."""
         tables: dict[str, Any] = {
             name: copy(value) for name, value in vars(self).items() if isinstance(value, list | set | dict)}
-        return replace(self, **tables, indices=IndexValues({**self.indices.texts}))
+        return replace(self, **tables, indices=replace(self.indices, texts={**self.indices.texts}))
 
     def restore(self, saved: "KernelText") -> None:
         """Return to a saved state."""

@@ -7,26 +7,27 @@ before:  "nki.load"(%t, %x) row 0           after:  "nki.load"(%t, %x, %program_
 The current generation runs a kernel's Python once for each program, so that each has its own module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki_mlir.analysis.repeats import Item, Steps
-from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.nisa.meeting import SendrecvOp
 from nki_mlir.dialects.source_locations import is_mlir_text
 from nki_mlir.printing.index_text import IndexText
+from nki_mlir.printing.program_branches import Program, aligned, steps_of, write_branches
+from nki_mlir.transforms.loop_over_programs import reduces_programs
 from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
-Program = list[Item[Operation]]
 RANKS = ("send_to", "receive_from")             # the cores that an exchange names
 RANK_STEPS = "nki.rank_steps"                   # the distance by which each moves from one program to the next
 
 
 def merged_programs(modules: Sequence[Module]) -> list[Module]:
     """Return one module for all programs of a launch with one axis, or the same modules if their programs differ
-    otherwise."""
+    otherwise. In the module of two programs, branches have what only one of them does."""
     if len(modules) < 2 or the_kernel(modules[0]).grid != (len(modules),) or len(set(map(_around, modules))) > 1:
         return list(modules)
     copies = [cloned(module) for module in modules]
@@ -36,9 +37,15 @@ def merged_programs(modules: Sequence[Module]) -> list[Module]:
         lines = all(map(is_mlir_text, copies))
         programs = [OperationItems(lines).of_block(the_kernel(m).op.regions[0].blocks[0]) for m in copies]
         steps = _steps(programs)
-        if steps is None:
+        if steps is not None:
+            _move_programs(zip(programs[0], steps), _program_id(merged))
+            return [merged]
+        alignment = aligned(*programs) if len(programs) == 2 and not any(map(reduces_programs, modules)) else None
+        if alignment is None:
             return list(modules)
-        _add_program_id(merged, programs[0], steps)
+        program_id = _program_id(merged)
+        write_branches(alignment, program_id)
+        _move_programs(steps_of(alignment), program_id)
     return [merged]
 
 
@@ -104,16 +111,22 @@ def _operands(item: Item[Operation]) -> list[object]:
             for source in item.sources]
 
 
-def _add_program_id(module: Module, program: Program, steps: Sequence[Steps]) -> None:
-    """Add the program id to the starts of the first program's operations."""
-    function, make = the_kernel(module).op, Attributes()
+def _program_id(module: Module) -> Value:
+    """Add the program id to the function's arguments."""
+    function = the_kernel(module).op
     index = ir.IndexType.get()
     program_id = function.regions[0].blocks[0].add_argument(index, function.location)
     kind = function.attributes["function_type"].value
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([*kind.inputs, index], kind.results))
-    function.attributes["arg_attrs"] = ir.ArrayAttr.get([*function.attributes["arg_attrs"],
-                                                         ir.DictAttr.get({"nki.program_id": make.value(0)})])
-    for item, moves in zip(program, steps):
-        if any(moves):
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get([*function.attributes["arg_attrs"], ir.DictAttr.get({
+        "nki.program_id": Attributes().value(0)})])
+    return program_id
+
+
+def _move_programs(moves: Iterable[tuple[Item[Operation], Steps]], program_id: Value) -> None:
+    """Add the program id to the starts of the first program's operations."""
+    make = Attributes()
+    for item, steps in moves:
+        if any(steps):
             assert item.operation is not None
-            move_starts(item.operation, [(program_id, moves)], make)
+            move_starts(item.operation, [(program_id, steps)], make)

@@ -68,10 +68,10 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
             run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
                               pass_named("split-masked-loops", f"branches={str(in_python).lower()}")])
             follow_source(copy)
-        if in_python:                           # loops that are split show more sums
-            imply_sums(copy)
         set_in_branches(copy)
         _lower_masked(copy)
+        if in_python:                           # split loops and lowered masks show more sums
+            imply_sums(copy)
         return copy
 
 

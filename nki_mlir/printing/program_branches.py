@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes what only one of two programs does as branches in the module of both.
+
+before:  "nki.load"(%t, %x)  "nki.unary"(%t, %t)  "nki.store"(%y, %t)           the first program
+         "nki.load"(%t, %x)  "nki.store"(%y, %t)                                the second
+
+after:   "nki.load"(%t, %x)
+         scf.if %program_id == 0 { "nki.unary"(%t, %t) }
+         "nki.store"(%y, %t)
+
+The current generation runs a kernel's Python once for each program, so that its ``if program_id == 0:`` leaves two
+modules. Operations of one line of the source are alike if they differ only in the starts of their tiles.
+"""
+
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from nki_mlir.analysis.repeats import Item, Steps
+from nki_mlir.bindings import Block, Operation, Value, ir
+from nki_mlir.dialects.creation import compared, constant
+from nki_mlir.dialects.nisa.meeting import SendrecvOp
+
+Program = list[Item[Operation]]
+ALLOCATIONS = ("memref.alloc", "memref.get_global", "arith.constant")     # which may be before a branch
+MOST_COMPARISONS = 4_000_000        # of operations with each other: aligning two programs takes about a second then
+
+
+@dataclass
+class ProgramBranch:
+    """What each program does between two operations of both."""
+
+    before: Operation                   # the operation of both that follows
+    programs: tuple[Program, Program] = field(default_factory=lambda: ([], []))
+
+
+@dataclass
+class ProgramAlignment:
+    """Two programs: the operations of both in pairs, branches in between, and the allocations of the second program
+    that several branches use, each with the operation of the first program before which it moves."""
+
+    pairs: list[tuple[Item[Operation], Item[Operation]]]
+    branches: list[ProgramBranch]
+    allocations: list[tuple[Item[Operation], Operation]]
+
+
+def aligned(first: Program, second: Program) -> ProgramAlignment | None:
+    """Return the alignment of two programs; None if they have no operation in common, if they are too long, or if a
+    branch computes a value that is used after it."""
+    partners = _partners(first, second)
+    if partners is None or not any(_is_step(a) for a in list(partners)[:-1]):
+        return None
+    alignment, unmatched = ProgramAlignment([*partners.items()], [], []), list[tuple[int, int, Item[Operation]]]()
+    begin = [0, 0]
+    for a, b in partners.items():
+        for program, items, end in ((0, first, a.at), (1, second, b.at)):
+            unmatched += [(len(alignment.branches), program, item) for item in items[begin[program]:end]]
+            begin[program] = end + 1
+        if _is_step(a):
+            assert a.operation is not None
+            alignment.branches.append(ProgramBranch(a.operation))
+    number_of = {item: number for number, _, item in unmatched}
+    users = _users(first) | _users(second)
+    for number, program, item in unmatched:
+        numbers = {number_of.get(user) for user in users.get(item, ())}
+        if _is_step(item):
+            if not numbers <= {number}:
+                return None
+        elif len(numbers) == 1 and (only := next(iter(numbers))) is not None:
+            number = only
+        elif numbers:
+            if program == 1:
+                alignment.allocations.append((item, alignment.branches[number].before))
+            continue
+        alignment.branches[number].programs[program].append(item)
+    for branch in alignment.branches:
+        for items in branch.programs:
+            items.sort(key=lambda item: item.at)
+    has_exchange = any(item.operation is not None and item.operation.name == SendrecvOp.full_name()
+                       for _, _, item in unmatched)
+    return None if has_exchange else alignment
+
+
+def _partners(first: Program, second: Program) -> dict[Item[Operation], Item[Operation]] | None:
+    """Return the operations of the first program that the second one has, too, with its operations, in their order."""
+    ends = 0
+    while ends < min(len(first), len(second)) and first[ends].form == second[ends].form:
+        ends += 1
+    forms = [[(item.form, len(item.sources)) for item in program[ends:]] for program in (first, second)]
+    if len(forms[0]) * len(forms[1]) > MOST_COMPARISONS:
+        return None
+    blocks = [(0, 0, ends), *[(a + ends, b + ends, size) for a, b, size in SequenceMatcher(
+        None, forms[0], forms[1], autojunk=False).get_matching_blocks()]]
+    partners: dict[Item[Operation], Item[Operation]] = {}
+    for a, b, size in blocks:
+        for one, other in zip(first[a:a + size], second[b:b + size]):
+            if [_source(partners.get(source, source) if isinstance(source, Item) else source)
+                    for source in one.sources] == [_source(source) for source in other.sources]:
+                partners[one] = other
+    return partners if first[-1] in partners else None
+
+
+def _source(source: object) -> object:
+    """Return what identifies the operand of an operation in two programs: its operation, or the number of the
+    function's argument."""
+    return source if isinstance(source, Item) else ir.BlockArgument(source).arg_number      # type: ignore[arg-type]
+
+
+def _is_step(item: Item[Operation]) -> bool:
+    """Return whether an operation does more than allocate."""
+    return item.operation is None or item.operation.name not in ALLOCATIONS
+
+
+def _users(program: Program) -> dict[Item[Operation], list[Item[Operation]]]:
+    users: dict[Item[Operation], list[Item[Operation]]] = {}
+    for item in program:
+        for source in item.sources:
+            if isinstance(source, Item):
+                users.setdefault(source, []).append(item)
+    return users
+
+
+def write_branches(alignment: ProgramAlignment, program_id: Value) -> None:
+    """Write the operations of the second program into the module of the first one, as branches on the program id."""
+    values: dict[Value, Value] = {}                 # of the second program: those of the module
+    for a, b in alignment.pairs:
+        assert a.operation is not None and b.operation is not None
+        values.update(zip(b.operation.block.arguments, a.operation.block.arguments))
+        values.update(zip(b.operation.results, a.operation.results))
+    for item, before in alignment.allocations:
+        assert item.operation is not None
+        values.update(zip(item.operation.results, item.operation.clone(ir.InsertionPoint(before)).results))
+    for branch in alignment.branches:
+        if any(branch.programs):
+            _write_branch(branch, program_id, values)
+
+
+def _write_branch(branch: ProgramBranch, program_id: Value, values: dict[Value, Value]) -> None:
+    numbers = [number for number, items in enumerate(branch.programs) if items]
+    with branch.before.location, ir.InsertionPoint(branch.before):
+        condition = compared("eq", program_id, constant(numbers[0]))
+        created = ir.Operation.create("scf.if", operands=[condition], regions=2)
+    for region, number in zip(created.regions, numbers):
+        block: Block = region.blocks.append()
+        with branch.before.location, ir.InsertionPoint(block):
+            end = ir.Operation.create("scf.yield")
+        for item in branch.programs[number]:
+            assert item.operation is not None
+            if number == 0:
+                item.operation.move_before(end)
+            else:
+                _copy(item.operation, end, values)
+
+
+def _copy(operation: Operation, end: Operation, values: dict[Value, Value]) -> None:
+    """Copy an operation of the second program, also one with regions, before another one."""
+    copy = operation.clone(ir.InsertionPoint(end))
+    values.update(zip(operation.results, copy.results))
+
+    def replace(inner: Operation) -> None:
+        for at, operand in enumerate(inner.operands):
+            if operand in values:
+                inner.operands[at] = values[operand]
+        for region in inner.regions:
+            for block in region.blocks:
+                for op in block.operations:
+                    replace(op.operation)
+    replace(copy)
+
+
+def steps_of(alignment: ProgramAlignment) -> list[tuple[Item[Operation], Steps]]:
+    """Return the operations of both programs with the distances by which their starts move to the second program."""
+    return [(a, tuple([later - start for start, later in zip(a.starts, b.starts)])) for a, b in alignment.pairs]
+
