@@ -116,7 +116,14 @@ class NotAnInteger(KernelError, TypeError):
         value = self.values["value"]
         if isinstance(value, float):
             return "", "divide with //, or round with math.ceil or math.floor"
-        return "", "give one extent of the shape, for example x.shape[0]" if isinstance(value, tuple) else self.fix
+        return "", fix_of_integer(value) or self.fix
+
+
+def fix_of_integer(value: object) -> str:
+    """Return how to mend a tuple or an array where an integer is expected; "" for other values."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return "give a tuple of integers, for example tuple(shape), where several are expected"
+    return "give one extent of the shape, for example x.shape[0]" if isinstance(value, tuple) else ""
 
 
 def integer(value: Any, subject: str, least: int | None = None) -> int:

@@ -14,6 +14,7 @@ from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
 from nki_mlir.dialects.verifier import ONE_WIDTH, ShapeMismatch
 from nki_mlir.language import older_forms
+from nki_mlir.language.creation import fix_of_integer
 from nki_mlir.language.framework_tensors import is_framework_tensor
 from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.scalar.dtypes import NUMBER_CLASSES
@@ -93,7 +94,7 @@ def integer(value: Any, subject: str, code: str = "NKI-INTEGER") -> int:
         raise
     except TypeError:
         fix = "divide with //, or round with math.ceil or math.floor" if isinstance(value, float) else (
-            "give one extent of the shape, for example x.shape[0]" if isinstance(value, tuple) else "give an integer")
+            fix_of_integer(value) or "give an integer")
         raise NkiTypeError(f"{subject}: expecting 'integer', got {value!r}", fix=fix, code=code).here() from None
 
 
