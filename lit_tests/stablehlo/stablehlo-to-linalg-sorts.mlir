@@ -45,3 +45,26 @@ func.func @pairs(%x: tensor<8x2xf32>) -> tensor<8x2xf32> {
   }) : (tensor<8x2xf32>) -> tensor<8x2xf32>
   return %0 : tensor<8x2xf32>
 }
+
+// -----
+
+// More than 1,024 rows are sorted in a loop, 512 in each iteration, and the last 64 behind it.
+// CHECK-DAG:   #[[BLOCK:.*]] = affine_map<()[s0] -> (s0 * 512)>
+// CHECK-LABEL: func.func @blocks(
+// CHECK-DAG:     %[[END:.*]] = arith.constant 4 : index
+// CHECK:         scf.for %[[I:.*]] = %{{.*}} to %[[END]] step
+// CHECK:           affine.apply #[[BLOCK]]()[%[[I]]]
+// CHECK:           linalg.generic {{.*}} : memref<512x1xi32
+// CHECK:             "scalar.alu"({{.*}}) {fn = "less"}
+// CHECK:         linalg.generic {{.*}} : memref<64x1xi32
+// CHECK:           "scalar.alu"({{.*}}) {fn = "less"}
+// CHECK-NOT:     fn = "less"
+// CHECK:         return
+func.func @blocks(%x: tensor<2112x2xi32>) -> tensor<2112x2xi32> {
+  %0 = "stablehlo.sort"(%x) <{dimension = 1 : i64, is_stable = false}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %1 = stablehlo.compare LT, %a, %b, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  }) : (tensor<2112x2xi32>) -> tensor<2112x2xi32>
+  return %0 : tensor<2112x2xi32>
+}

@@ -13,17 +13,24 @@ The network moves equal elements past each other. So a sort that must keep their
 too: an operand that counts along the axis, or one more operand, which is sorted together with the others. Every step
 exchanges all operands: to sort keys and positions alone and to gather the other operands by these moves half the bytes,
 but takes 1.5 to 2 times as long (3 and 5 operands of 128 x 64 float32 on trn2).
+
+Rows are sorted by themselves, so many rows are sorted in a loop over blocks, which takes as long as the network on all
+rows: the program has the steps of one block, and compiles in a time that does not grow with the rows.
 """
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.graph.element_bodies import on_tensors
 from nki_mlir.graph.sort_and_scatter import sort_axis
-from nki_mlir.graph.tensor_values import compared, of_element
+from nki_mlir.graph.tensor_values import compared, of_element, splat
 from nki_mlir.graph.upstream import exchange
+
+ROWS = 1_024            # more rows are sorted in a loop over blocks
+BLOCK = 512             # rows of a block: the engines work on the tiles of several partitions at the same time
 
 
 def rewrite_sorts(module: Module) -> None:
@@ -47,20 +54,57 @@ def steps(extent: int) -> Iterator[tuple[int, list[bool]]]:
 
 def sorted_values(op: Operation) -> list[Value]:
     """Emit a sort and return its results."""
-    axis, last = sort_axis(op), ir.RankedTensorType(op.operands[0].type).rank - 1
-    order = [d for d in range(last + 1) if d != axis] + [axis]
+    axis, kind = sort_axis(op), ir.RankedTensorType(op.operands[0].type)
+    order = [d for d in range(kind.rank) if d != axis] + [axis]
     operands = [transposed(v, order) for v in op.operands]
-    count = len(operands)
-    number = next((k for k, v in enumerate(op.operands) if counts_along(v, axis)), count)
-    if number == count and "is_stable" in op.attributes and op.attributes["is_stable"].value:
-        kind = of_element(operands[0].type, ir.IntegerType.get_signless(32))
-        operands.append(value_of("stablehlo.iota", kind, iota_dimension=ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(64), last)))
-    order_of_elements = ElementOrder(op, count, number if number < len(operands) else None)
-    for distance, is_compared in steps(ir.RankedTensorType(operands[0].type).shape[last]):
-        operands = exchanged(operands, distance, is_compared, order_of_elements)
-    back = [order.index(d) for d in range(last + 1)]
-    return [transposed(v, back) for v in operands[:count]]
+    number = next((k for k, v in enumerate(op.operands) if counts_along(v, axis)), None)
+    rows = prod(kind.shape) // max(1, kind.shape[axis])
+    results = network(op, operands, number) if rows <= ROWS else in_blocks(op, operands, number, rows)
+    return [transposed(v, [order.index(d) for d in range(kind.rank)]) for v in results]
+
+
+def network(op: Operation, values: Sequence[Value], number: int | None) -> list[Value]:
+    """Emit a sort of values along their last axis. ``number``: the value that counts along it."""
+    operands, kind = list(values), ir.RankedTensorType(values[0].type)
+    if number is None and "is_stable" in op.attributes and op.attributes["is_stable"].value:
+        number = len(operands)
+        operands.append(positions(of_element(kind, ir.IntegerType.get_signless(32))))
+    order = ElementOrder(op, len(values), number)
+    for distance, is_compared in steps(kind.shape[-1]):
+        operands = exchanged(operands, distance, is_compared, order)
+    return operands[:len(values)]
+
+
+def in_blocks(op: Operation, operands: Sequence[Value], number: int | None, rows: int) -> list[Value]:
+    """Emit a sort of many rows as a loop over blocks of ``BLOCK`` rows; a network behind it sorts the last rows."""
+    def sorted_block(values: Sequence[Value]) -> list[Value]:
+        block = [positions(v.type) if k == number else v for k, v in enumerate(values)]
+        return network(op, block, number)
+
+    extent = ir.RankedTensorType(operands[0].type).shape[-1]
+    lines = [reshaped(v, [rows, extent]) for v in operands]
+    complete = rows - rows % BLOCK
+    index = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    first, step, end = (splat(index, n) for n in (0, BLOCK, complete))
+    carried = [first, *(part_of_rows(v, 0, complete) for v in lines)]
+    loop = ir.Operation.create("stablehlo.while", results=[v.type for v in carried], operands=carried, regions=2)
+    condition, body = (region.blocks.append(*(v.type for v in carried), arg_locs=[op.location] * len(carried))
+                       for region in loop.regions)
+    with ir.InsertionPoint(condition):
+        ir.Operation.create("stablehlo.return", operands=[compared(condition.arguments[0], "LT", end, "SIGNED")])
+    with ir.InsertionPoint(body):
+        start, *before = body.arguments
+        shape = [BLOCK, extent]
+        blocks = [value_of("stablehlo.dynamic_slice", with_shape(v, shape), v, start, first,
+                           slice_sizes=ir.DenseI64ArrayAttr.get(shape)) for v in before]
+        after = [value_of("stablehlo.dynamic_update_slice", line.type, line, block, start, first)
+                 for line, block in zip(before, sorted_block(blocks))]
+        ir.Operation.create("stablehlo.return", operands=[value_of("stablehlo.add", index, start, step), *after])
+    results = list(loop.results)[1:]
+    if complete < rows:
+        last = sorted_block([part_of_rows(v, complete, rows) for v in lines])
+        results = [joined([a, b], line.type, 0) for a, b, line in zip(results, last, lines)]
+    return [reshaped(v, ir.RankedTensorType(old.type).shape) for v, old in zip(results, operands)]
 
 
 def exchanged(operands: Sequence[Value], distance: int, is_compared: Sequence[bool],
@@ -124,11 +168,36 @@ def part(value: Value, start: int, stop: int) -> Value:
                     strides=array([1] * kind.rank))
 
 
-def joined(values: Sequence[Value], kind: Type) -> Value:
-    """Emit the concatenation along the last axis."""
+def joined(values: Sequence[Value], kind: Type, axis: int | None = None) -> Value:
+    """Emit the concatenation along an axis, which is the last one by default."""
     last = ir.RankedTensorType(kind).rank - 1
-    return value_of("stablehlo.concatenate", kind, *values,
-                    dimension=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), last))
+    return value_of("stablehlo.concatenate", kind, *values, dimension=ir.IntegerAttr.get(
+        ir.IntegerType.get_signless(64), last if axis is None else axis))
+
+
+def part_of_rows(value: Value, start: int, stop: int) -> Value:
+    """Emit the rows from start to stop of a value with two axes."""
+    array, (rows, extent) = ir.DenseI64ArrayAttr.get, ir.RankedTensorType(value.type).shape
+    if stop - start == rows:
+        return value
+    return value_of("stablehlo.slice", with_shape(value, [stop - start, extent]), value,
+                    start_indices=array([start, 0]), limit_indices=array([stop, extent]), strides=array([1, 1]))
+
+
+def positions(kind: Type) -> Value:
+    """Emit values that count along the last axis."""
+    return value_of("stablehlo.iota", kind, iota_dimension=ir.IntegerAttr.get(
+        ir.IntegerType.get_signless(64), ir.RankedTensorType(kind).rank - 1))
+
+
+def with_shape(value: Value, shape: Sequence[int]) -> Type:
+    """Return the type of a tensor of another shape with the same elements."""
+    return ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
+
+
+def reshaped(value: Value, shape: Sequence[int]) -> Value:
+    kind = with_shape(value, shape)
+    return value if kind == value.type else value_of("stablehlo.reshape", kind, value)
 
 
 def transposed(value: Value, order: Sequence[int]) -> Value:
@@ -144,3 +213,4 @@ def counts_along(value: Value, axis: int) -> bool:
     op = defining(value)
     return op is not None and op.name == "stablehlo.iota" and op.attributes["iota_dimension"].value == axis and (
         str(ir.RankedTensorType(value.type).element_type) == "i32")
+

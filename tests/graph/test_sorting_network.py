@@ -6,9 +6,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.stablehlo import run_linked
+from nki_mlir.graph import sorting_network
 from nki_mlir.graph.sorting_network import steps
+from nki_mlir.graph.upstream import graph_context
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.passes.pipelines import GRAPH_ON_ENGINES
 from tests.graph.lowered_graph import bits, results_of
 
 jax = pytest.importorskip("jax")
@@ -66,6 +71,31 @@ WIDE = np.random.default_rng(4).integers(-2 ** 31, 2 ** 31 - 1, (5, 11)).astype(
 ], ids=["argsort", "columns", "descending", "bfloat16", "top_k", "two_keys", "uint8", "one_element"])
 def test_sorts(function, arguments):
     agrees(function, *arguments)
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("function, arguments", [
+    (lambda x: jnp.sort(x, axis=1), [numbers(0, 8, 5)]),
+    (lambda x: jnp.argsort(x, axis=1), [numbers(1, 11, 6)]),
+    (lambda x: jnp.sort(x, axis=0, descending=True), [numbers(2, 3, 5, 3)]),
+    (lambda x, y: lax.sort((x, y, x * 2), num_keys=2), [INTEGERS.T, WIDE.T]),
+    (lambda x: lax.fori_loop(0, 3, lambda i, t: jnp.sort(t * -0.5, axis=1), x), [numbers(3, 9, 4)]),
+], ids=["complete_blocks", "positions_and_rest", "columns", "three_operands", "in_a_loop"])
+def test_sorts_in_blocks_of_rows(function, arguments, monkeypatch):
+    monkeypatch.setattr(sorting_network, "ROWS", 6)
+    monkeypatch.setattr(sorting_network, "BLOCK", 4)
+    agrees(function, *arguments)
+
+
+def test_time_of_a_sort_does_not_grow_with_its_rows():
+    """The program of a sort of more blocks has the same operations."""
+    texts = []
+    for rows in (2_048, 8_192):
+        with graph_context(), ir.Location.unknown():
+            module = ir.Module.parse(jax.jit(jnp.sort).lower(np.zeros((rows, 4), np.float32)).as_text())
+            run_passes(module, [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES)])
+            texts.append(str(module))
+    assert texts[0].count("scf.for") == 1 and texts[0].count("linalg.generic") == texts[1].count("linalg.generic")
 
 
 @pytest.mark.share(3)

@@ -53,7 +53,8 @@ OTHER_VALUES = {"operand_half_a_tile_further", "operand_one_tile_back", "removed
                 "reversed_access", "one_bank_further", "exchanged_results", "wider_step"}
 # In loops of the device also these: nothing comes after the last iteration that a signal would hold up, and where a load
 # fills a part of a buffer, a memset has written all of it.
-EQUIVALENT_IN_LOOPS = {"removed_signal", "another_decrement", "bound_of_a_loop", "step_of_a_register", "exchanged_signals", "target_of_a_branch", "comparison_of_a_branch"}
+EQUIVALENT_IN_LOOPS = {"removed_signal", "another_decrement", "bound_of_a_loop", "step_of_a_register",
+                       "exchanged_signals", "target_of_a_branch", "comparison_of_a_branch"}
 OTHER_VALUES_IN_LOOPS = {"another_register", "factor_of_a_register", "first_value_of_a_register"}
 OTHER_VALUES_BEHIND_MEMSET = {"result_half_a_tile_further", "result_one_element_further"}
 # Loops that run until a register overflows, which the checker does not follow, and which nothing else runs.
