@@ -40,3 +40,11 @@ def test_programs_run_backwards_where_none_of_them_meets_another(backwards, meet
     result = np.full((1, 1), 7, np.float32)
     load_freely(captured, (PROGRAMS,))([array], [result], Freedom(backwards=backwards))
     assert result[0, 0] == (0 if backwards and not meeting else PROGRAMS - 1)
+
+
+@pytest.mark.parametrize("space, fill", [("sbuf", 0xAB), ("hbm", 0xAB), ("psum", 0)])
+def test_unwritten_memory_holds_the_fill(space, fill):
+    """A bool is 0 or 1, and PSUM starts at 0."""
+    numbers, truths = (Freedom(fill=0xAB).fresh((2, 3), dtype, space) for dtype in (np.float32, np.bool_))
+    assert numbers.tobytes() == bytes([fill]) * 24
+    assert truths.tobytes() == bytes([min(fill, 1)]) * 6
