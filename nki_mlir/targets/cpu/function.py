@@ -7,7 +7,7 @@ Addresses are such forms, too: a buffer's address is a symbol, whose value is kn
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
+from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.image import Site
 from nki_mlir.targets.cpu.routines import Routine, RowCopies, TileRoutine
 from nki_mlir.targets.cpu.searches import Search
@@ -143,8 +144,17 @@ class Spread(NestCall):
         part, count, extent = parts
         steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
         pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
-        arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
+        routine = replace(node.function, nest=part) if isinstance(node.function, TileProduct) else (
+            addressed(part, node.streams))
+        arguments = (CodeAddress(routine), Linear(count), Linear(len(steps)), *pairs)
         return cls("nki_spread", arguments, node.nest, node.regions)
+
+    @property
+    def count(self) -> int:
+        """The number of parts."""
+        count = self.arguments[1]
+        assert isinstance(count, Linear)
+        return count.const
 
     @property
     def part(self) -> Routine:
@@ -359,19 +369,20 @@ class NativeFunction:
         yield
         self.block = outer
 
-    def replace_computations(self, replacement: Callable[[Compute, int], Compute]) -> None:
-        """Replace each computation by ``replacement(computation, slot)``, where the slot points to the memory of its
-        block's buffers. Nodes that a replacement appends to the function come before it."""
+    def replace_computations(self, replacement: "Callable[[Compute | Spread, int], Compute | Spread]") -> None:
+        """Replace each computation, also those in parts, by ``replacement(computation, slot)``, where the slot points
+        to the memory of its block's buffers. Nodes that a replacement appends to the function come before it."""
         self._replace_in(self.body, MEMORY, replacement)
 
-    def _replace_in(self, block: NativeBlock, memory: int, replacement: Callable[[Compute, int], Compute]) -> None:
+    def _replace_in(self, block: NativeBlock, memory: int,
+                    replacement: "Callable[[Compute | Spread, int], Compute | Spread]") -> None:
         nodes, block.nodes = block.nodes, []
         with self.inside(block):
             for node in nodes:
                 inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
                 for inner in sub_blocks(node):
                     self._replace_in(inner, inside, replacement)
-                self.add(replacement(node, memory) if isinstance(node, Compute) else node)
+                self.add(replacement(node, memory) if isinstance(node, Compute | Spread) else node)
 
     def computed(self, function: str, *operands: Linear) -> Linear:
         """Compute a value into a new slot, and return it."""

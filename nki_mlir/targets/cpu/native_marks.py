@@ -77,7 +77,8 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
             raise malformed(op, f"{native.NEXT} needs a factor in panels as wide as a register tile")
         distance = _number(op, native.NEXT) if native.NEXT in marks else 0
         product = TileProduct(nest, native.FRESH in marks, native.PAIRS in marks, ahead=distance)
-        return Compute(product, arguments, nest, regions)
+        call = Compute(product, arguments, nest, regions)
+        return _in_parts(op, call) if native.SPREAD in marks else call
     streams = tuple(_numbers(op, native.STREAMS)) if native.STREAMS in marks else ()
     if streams and (not all(0 <= k < len(nest.outputs) for k in streams) or not can_stream(nest, streams)):
         raise malformed(op, f"{native.STREAMS} is on a nest that does not store whole vectors")
@@ -95,13 +96,26 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     call = Compute(routine, arguments, nest, regions)
     if native.SPREAD not in marks:
         return call
-    count = _number(op, native.SPREAD)
-    parts = parts_of(nest, count, count) if 0 < count < MOST_PARTS else None
-    if parts is None:
-        raise malformed(op, f"the nest has no {count} equal parts")
-    spread = Spread.over(call, parts)
+    spread = _in_parts(op, call)
     spread.part = _with_forms(op, spread.part, forms)
     return spread
+
+
+def _in_parts(op: Operation, call: Compute) -> Spread:
+    """Return a computation as the equal parts that its mark states."""
+    count = _number(op, native.SPREAD)
+    parts = parts_of(call.nest, count, count) if 0 < count < MOST_PARTS else None
+    if parts is None:
+        raise malformed(op, f"the nest has no {count} equal parts")
+    if isinstance(call.function, TileProduct) and not _can_multiply(parts[0], call.function):
+        raise malformed(op, f"one of {count} parts cannot have the marks of the product")
+    return Spread.over(call, parts)
+
+
+def _can_multiply(part: Nest, product: TileProduct) -> bool:
+    """Return whether a part of a product can have the code of the product."""
+    return contraction_of(part) is not None and (not product.pairs or multiplies_in_pairs(part)) and (
+        not product.ahead or prefetched_positions(part) > 0)
 
 
 def spread_search(op: Operation, call: TileCall) -> SpreadSearch:

@@ -191,7 +191,7 @@ def walk_of(call: Node) -> JointWalk | None:
         return None
     if not all(writes_once(replace(nest, outputs=(output,))) for output in nest.outputs):
         return None
-    parts = call.arguments[1].const if isinstance(call, Spread) else 1                      # type: ignore[union-attr]
+    parts = call.count if isinstance(call, Spread) else 1
     streams = tuple([k in use.streams for k in range(len(nest.outputs))])
     return JointWalk((call,), nest, regions, streams, parts)
 

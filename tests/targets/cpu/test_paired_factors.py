@@ -88,6 +88,20 @@ def test_module_from_a_file__has_columns_that_fill_a_register() -> None:
         compiled_text(WORDS.replace("8x32", "8x15").replace("16x32", "16x15"))
 
 
+@pytest.mark.usefixtures("pairs")
+def test_module_from_a_file__has_parts_that_multiply_words() -> None:
+    spread = WORDS.replace("{native.pairs}", "{native.pairs, native.spread = 2 : i64}")
+    a, b = whole_numbers(BFLOAT16, 16, 16), whole_numbers(BFLOAT16, 16, 32)
+    words = [np.ascontiguousarray(x.reshape(8, 2, -1).swapaxes(1, 2)).view(np.float32)[..., 0] for x in (a, b)]
+    y, kernel = np.ones((16, 32), np.float32), compiled_text(spread)
+    kernel(words, [y])
+    assert next(call.function for call in kernel.assembly.instructions) == "nki_spread"
+    assert np.array_equal(y, 1 + a.astype(np.float64).T @ b.astype(np.float64))
+    by_columns = spread.replace("(m, n, k) ->", "(n, m, k) ->").replace("spread = 2", "spread = 4")
+    with pytest.raises(MalformedMark, match="one of 4 parts cannot have the marks of the product"):
+        compiled_text(by_columns)           # 8 columns fill no register
+
+
 def test_interpreter__refuses_words_which_it_would_multiply_as_float32() -> None:
     module = ir.Module.parse(WORDS, shared_context())
     function, = kernel_functions(module)
@@ -139,6 +153,22 @@ def test_products__differ_from_those_of_float32_by_the_order_of_sums(monkeypatch
     for pairs in (0, 1):
         set_options(monkeypatch, "pair-factors", pairs=pairs)
         assert (np.abs(nki.jit(product).on("jit")(a_t, b) - exact) <= bound).all()
+
+
+@pytest.mark.usefixtures("pairs")
+def test_threads__change_no_bit(monkeypatch):
+    set_options(monkeypatch, "parallelize", worth=1)
+    set_options(monkeypatch, "pair-factors", pairs=1)
+    rng = np.random.default_rng(4)
+    a_t, b = (rng.standard_normal((128, n)).astype(np.float32).astype(BFLOAT16) for n in (96, 256))
+    results = []
+    for threads in (1, 2, 3):
+        monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
+        jit = nki.jit(product)
+        text = calls_of(jit, a_t, b)
+        assert "_pairs_" in text and bool(re.search(r"nki_spread\(add_\w*_pairs_", text)) == (threads > 1)
+        results.append(np.asarray(jit.on("jit")(a_t, b)).view(np.uint32))
+    assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("depth, columns, dtype, options", [
