@@ -52,11 +52,13 @@ def cache_folder() -> Path:
 
     Raise ``OSError`` if it is below a home and there is none.
     """
-    folder = os.environ.get(CACHE_FOLDER, "")
+    folder = os.path.expanduser(os.environ.get(CACHE_FOLDER, ""))
     if not folder:
-        of_system = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-        folder = os.path.join(os.environ.get("XDG_CACHE_HOME", "").strip() or of_system, "nki_mlir")
-    folder = os.path.expanduser(folder)
+        import platformdirs  # start-up: commands need no cache
+        try:
+            folder = platformdirs.user_cache_dir("nki_mlir")
+        except RuntimeError as error:
+            raise FileNotFoundError(errno.ENOENT, str(error)) from None
     if folder.startswith("~"):
         raise FileNotFoundError(errno.ENOENT, "no such home", folder)
     return Path(folder)
