@@ -104,6 +104,17 @@ class RoutineCall:
                                   for slot, _ in a.symbols if slot >= BUFFERS))
 
 
+class InParts(RoutineCall):
+    """A call whose equal parts run on the pool."""
+
+    @property
+    def count(self) -> int:
+        """The number of parts."""
+        count = self.arguments[1]
+        assert isinstance(count, Linear)
+        return count.const
+
+
 @dataclass(eq=False)
 class NestCall(RoutineCall):
     """A nest on the regions of its operands, which no pass changes unless it is a ``Compute``."""
@@ -135,7 +146,7 @@ def compute(nest: Nest, regions: Sequence[ByteRegion], symbols: Sequence[Argumen
 
 
 @dataclass(eq=False)
-class Spread(NestCall):
+class Spread(InParts, NestCall):
     """Equal parts of a large nest, which run on the pool."""
 
     @classmethod
@@ -148,13 +159,6 @@ class Spread(NestCall):
             addressed(part, node.streams))
         arguments = (CodeAddress(routine), Linear(count), Linear(len(steps)), *pairs)
         return cls("nki_spread", arguments, node.nest, node.regions)
-
-    @property
-    def count(self) -> int:
-        """The number of parts."""
-        count = self.arguments[1]
-        assert isinstance(count, Linear)
-        return count.const
 
     @property
     def part(self) -> Routine:
@@ -204,7 +208,7 @@ class TileCall(RoutineCall):
 
 
 @dataclass(eq=False)
-class SpreadSearch(TileCall):
+class SpreadSearch(InParts, TileCall):
     """Equal parts of the rows of a search, which run on the pool."""
 
     @classmethod
@@ -218,12 +222,6 @@ class SpreadSearch(TileCall):
     @property
     def on_host(self) -> bool:
         return False
-
-    @property
-    def parts(self) -> int:
-        count = self.arguments[1]
-        assert isinstance(count, Linear)
-        return count.const
 
     @property
     def site(self) -> Argument:

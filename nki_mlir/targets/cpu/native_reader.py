@@ -130,7 +130,7 @@ class NativeReader:
         self.inside(node.body, loop.body)
         self.memory = outside
         if loop.on_pool and (not span or outside != cpu.MEMORY or any(
-                isinstance(call, cpu.Spread | cpu.SpreadSearch) or (isinstance(call, cpu.TileCall) and call.on_host)
+                isinstance(call, cpu.InParts) or (isinstance(call, cpu.TileCall) and call.on_host)
                 for call in cpu.calls_in(loop))):
             raise native_marks.malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around "
                                          "it, and in it neither spread nests nor operations that the host runs")

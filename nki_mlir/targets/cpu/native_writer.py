@@ -124,10 +124,8 @@ class FunctionWriter(Writer):
                     return self.condition(condition)
                 self.while_loop(write_test, lambda: self.nodes(body))
             case cpu.Spread():
-                _, count, _, *pairs = node.arguments
-                assert isinstance(count, Linear)
-                marks = {native.SPREAD: self.make.value(count.const), **self.marks(node.part)}
-                self.nest(node.nest, pairs[::2], marks)
+                marks = {native.SPREAD: self.make.value(node.count), **self.marks(node.part)}
+                self.nest(node.nest, node.arguments[3::2], marks)
             case cpu.NativeLoad():
                 slot, address = addresses(node)
                 self.values[slot.const // 8] = self.load(self.part(address, node.dtype, (1,), (1,)), [self.index(ZERO)])
@@ -316,7 +314,7 @@ class FunctionWriter(Writer):
         streams = isinstance(function, RowCopies) and function.streams
         marks: dict[str, Attribute] = {native.STREAMS: ir.DenseI64ArrayAttr.get([0])} if streams else {}
         if isinstance(call, cpu.SpreadSearch):
-            marks[native.SPREAD] = self.make.value(call.parts)
+            marks[native.SPREAD] = self.make.value(call.count)
         new = iter(tiles)
         with self.located(call.site):
             write_op(changed(op, lambda tile: next(new), symbols=tuple(symbols), extra=op.extra | marks), self.make,

@@ -47,7 +47,7 @@ class Parallelize(FunctionPass, name="parallelize"):
     def can_run_on_pool(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, times: int) -> bool:
         """Return whether iterations are independent, and take long enough."""
         calls = list(cpu.calls_in(*loop.body.nodes))
-        if any(isinstance(call, cpu.Spread | cpu.SpreadSearch) or (isinstance(call, cpu.TileCall) and call.on_host)
+        if any(isinstance(call, cpu.InParts) or (isinstance(call, cpu.TileCall) and call.on_host)
                for call in calls):
             return False
         private = {node.buffer for node in cpu.nodes_in(*loop.body.nodes) if isinstance(node, cpu.Allocate)}
