@@ -60,7 +60,7 @@ def cache_folder() -> Path:
         except RuntimeError as error:
             raise FileNotFoundError(errno.ENOENT, str(error)) from None
     if folder.startswith("~"):
-        raise FileNotFoundError(errno.ENOENT, "no such home", folder)
+        raise FileNotFoundError(errno.ENOENT, "no such home folder", folder)
     return Path(folder)
 
 

@@ -40,7 +40,7 @@ class Symbol:
     depend on the values of the parents. Its ``formula`` is (index, floordiv or mod, divisor).
 
     The handle of a loop in steps counts its iterations. Forms thus show the step: what depends on multiples, such as
-    the partitions where an engine may begin, needs it.
+    the partitions where an engine can start, needs it.
     """
 
     name: str

@@ -16,7 +16,7 @@ class OutOfScope(KernelError):
     @property
     def advice(self) -> tuple[str, str]:
         why, fix = super().advice
-        is_parallel = self.values.get("is_parallel", False)         # its iterations may not write one tensor
+        is_parallel = self.values.get("is_parallel", False)         # parallel iterations may not write the same tensor
         return why, fix + "; make the loop an nl.sequential_range" * is_parallel
 
 

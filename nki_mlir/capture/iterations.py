@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Records the loops that a kernel is inside of, and the iteration of each."""
+"""Records the loops around the operation that a kernel executes, and the iteration of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

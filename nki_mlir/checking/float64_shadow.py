@@ -21,8 +21,8 @@ from nki_mlir.targets.interpreter.execute import Pattern
 
 Statement = tuple[Location | None, str]             # location and description
 LEAST = 1e-3                    # error of an output, relative to its largest element, that is reported
-ROUNDINGS = 16                  # of the coarsest dtype among the tiles, that an output may be off in all
-OWN = 1e-2                      # error of a function of float64 beyond which the operation is another function
+ROUNDINGS = 16                  # the error of an output may be this many roundings to the coarsest dtype of a tile
+COMPARABLE = 1e-2               # a larger error shows that the reference computes another function in float64
 STEPS = {"floor", "ceil", "rint", "round", "sign", "mod", "trunc"}      # functions that jump
 
 
@@ -89,9 +89,9 @@ class Float64Shadow:
         same, wide = compute(before), compute(operands)
         actual = Pattern(tile).at(np.asarray(tile.handle), ()).astype(np.float64)
         if same is None or wide is None or same.shape != actual.shape or wide.shape != actual.shape or (
-                np.isin(actual, (0, 1)).all() or distance(actual, same) > OWN):
+                np.isin(actual, (0, 1)).all() or distance(actual, same) > COMPARABLE):
             return
-        self.read(tile)                 # what the operation does not write has its actual value
+        self.read(tile)                 # elements that the operation does not write keep their actual values
         shadow, written = self.of(tile).views(tile)
         shadow[...] = wide
         written[...] = Pattern(tile).at(np.asarray(tile.handle), ())

@@ -152,7 +152,7 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
     first_write = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
     if structure is not None:
         report.findings += overwritten_inputs(bound, arrays, originals, values, first_write)
-    if all(np.isfinite(np.asarray(v).astype(np.float64)).all() for v in values):     # masks may have left them out
+    if all(np.isfinite(np.asarray(v).astype(np.float64)).all() for v in values):    # masks may leave the others out
         observer.findings = [replace(f, severity=NOTE) if f.kind == "not-finite" else f for f in observer.findings]
     report.findings += unwritten_outputs(values, first_write)
     return report, observer, True

@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return server.serve()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())      # Python flushes the rest at the end
-        return 1 if isinstance(error, BrokenPipeError) else fail(OutputFailed(reason=error.strerror))   # it has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())      # Python flushes the buffer when it exits
+        return 1 if isinstance(error, BrokenPipeError) else fail(OutputFailed(reason=error.strerror))
 
 
 class SessionBroken(NkiMlirError):

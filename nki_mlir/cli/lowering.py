@@ -109,7 +109,7 @@ def run_named(module: Module, named: Sequence[tuple[str, str]], observer: PassOb
     before, after = ([item for name, text in part for item in passes_named(name, text)]
                      for part in (named[:first], named[first:]))
     run_passes(module, before, observer)
-    # modules from elsewhere have more than the waist allows
+    # A module that this package did not write may have operations that the waist excludes.
     for item in passes_to_records(module) if after else ():
         (observer or PassObserver()).around_module(item.name, module, item.run)
     run_passes(module, after, observer)

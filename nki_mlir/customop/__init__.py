@@ -25,8 +25,8 @@ __all__ = ["Fault", "KernelWarning", "Library", "Operator", "captured_printf", "
            "load_library"]
 
 
-class Named:
-    """The libraries of this process, for instructions and graphs that name one."""
+class LoadedPrograms:
+    """Returns functions of the process's libraries to instructions and graphs that name a library."""
 
     def program(self, library: str, function: str) -> Program:
         from nki_mlir.customop.kernel_binding import program  # start-up: loads the language
@@ -37,7 +37,7 @@ class Named:
         return record_from(state)
 
 
-programs.register(Named())
+programs.register(LoadedPrograms())
 
 
 def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str | Path],

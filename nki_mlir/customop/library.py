@@ -207,9 +207,9 @@ class Operator:
         if not isinstance(argument, numbers.Real | np.bool_):
             self.refuse(index, argument, "a number")
         if self.parameters[index] == "i" and not float(argument).is_integer():
-            self.refuse(index, argument, "a whole number")
+            self.refuse(index, argument, "an integer")
         if self.parameters[index] == "i" and not (-2**63 <= int(argument) == int(float(argument)) < 2**63):
-            self.refuse(index, argument, "a whole number of at most 53 bits, because numbers pass as doubles")
+            self.refuse(index, argument, "an integer of at most 53 bits, because numbers pass as doubles")
         return float(argument)
 
     def refuse(self, index: int, argument: object, expected: str) -> None:

@@ -41,7 +41,7 @@ def conditions(graph: Graph) -> list[Node]:
 
 
 class Selection:
-    """The rewriting of one call of ``torch.cond``. ``line_of`` returns the line of the program that calls a node."""
+    """Rewrites one call of ``torch.cond``. ``line_of`` returns the line of the program that calls a node."""
 
     def __init__(self, program: torch.export.ExportedProgram, node: Node, line_of: Callable[[Node], Location | None]
                  ) -> None:

@@ -207,7 +207,7 @@ def load_image(tiles: Tiles, machine: Machine, form: Image, start: int, part: in
 
 
 def loaded_pixels(tiles: Tiles, operand: TileOperand, access: Access) -> Tile:
-    """Return a tile with pixels of a buffer, those of a partition without gaps."""
+    """Load pixels of a buffer into a tile, without gaps between the pixels of a partition."""
     tile = tiles.loaded(Tile(operand.handle, HBM, operand.base_shape, operand.base_dtype, access))
     if tile.access.dims[1:] == access.dims[1:]:
         return tile

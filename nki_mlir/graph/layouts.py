@@ -23,7 +23,7 @@ SAMPLES = 24            # boxes whose cost is computed; the others count as thes
 ISSUERS = 3             # engines that trigger transfers
 INSTRUCTION_NS = 60.0   # an engine takes for each instruction, beside its elements
 COPIED = 0.5            # the share of copies that ``coalesce-copies`` does not merge with what computes their source
-TURNED = 3              # copies that a transpose takes: through the tensor engine and PSUM
+TRANSPOSE_COPIES = 3    # a transpose through the tensor engine and PSUM takes the time of this many copies
 
 
 class Layouts:
@@ -74,7 +74,7 @@ class Layouts:
             return sum(self.instruction(tile.free_elements) for tile, _ in parts) * COPIED
         windows = self.tiles.rows_on_chip(source)
         if windows:
-            return TURNED * sum(self.instruction(source.shape[0]) for _ in windows)
+            return TRANSPOSE_COPIES * sum(self.instruction(source.shape[0]) for _ in windows)
         if cache.find_in_later_rows(elements) is not None:
             return self.instruction(prod(source.shape[1:]))
         if is_argument(elements.buffer):

@@ -345,7 +345,7 @@ def floating(name: str, x: list[Node]) -> Node:
             recovered, log = alu("subtract", total, unity), Activation(FLOAT32, "log", total)
             near = alu("multiply", log, alu("divide", x[0], recovered))
             return chosen(alu("equal", total, unity), x[0], chosen(alu("equal", recovered, x[0]), log, near))
-        case "expm1":           # the same, where the result is small
+        case "expm1":           # near 0, the quotient adds the bits that the difference lost
             power = Activation(FLOAT32, "exp", x[0])
             minus_one = alu("subtract", power, unity)
             inside = alu("minimum", alu("maximum", power, numbers(0.25, FLOAT32)), numbers(4, FLOAT32))

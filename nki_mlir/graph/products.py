@@ -21,7 +21,7 @@ from nki_mlir.waist import expression as trees
 from nki_mlir.waist.recognize import product_of
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
-MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
+MOST_KEPT = 64          # tiles of the left factor that stay on chip for all columns of the right one
 SHORT = 512             # bytes of a run that HBM moves slowly
 HELD = 2                # a factor of up to 1 / HELD of what stays on chip is loaded in longer runs than a tile has
 LONGEST = 8192          # bytes of a partition that a load may bring for later tiles

@@ -119,7 +119,7 @@ def activation_operands(op: object, bias: Any, scale: Any, shape: tuple[int, ...
     check_table(op)
     partitions = shape[0]
     if bias is not None and not isinstance(bias, View):
-        active().report(BiasType(found=bias))                   # documents want a tile, kernels in use give numbers
+        active().report(BiasType(found=bias))               # documents require a tile, but kernels in use pass numbers
         bias = creation.filled((partitions, 1), float(bias), FLOAT32)
     if bias is not None and bias.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
         raise BiasType(found=bias.dtype).here()

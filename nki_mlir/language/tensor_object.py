@@ -154,7 +154,7 @@ class TensorObject:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    # Python reads the value in these methods: the conversion raises the error that only the device knows it.
+    # These methods read the value on the host: ``float`` raises the error that says that only the device knows it.
     def __format__(self, form: str) -> str:
         return format(float(self), form) if form else str(self)                        # type: ignore[arg-type]
 

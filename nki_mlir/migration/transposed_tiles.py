@@ -19,7 +19,7 @@ COPIES = ("nl.copy", "nisa.tensor_copy")
 def transposed_tiles(function: ast.FunctionDef, meaning: Callable[[ast.expr], str]) -> dict[str, str]:
     """Return the names of such tiles of a function, with the name of the tensor that is transposed."""
     sources: dict[str, set[str]] = {}
-    accepted: set[int] = set()          # uses of a tile that depend on no dtype
+    accepted: set[int] = set()          # ids of the nodes that use a tile whatever its dtype
 
     def of_call(node: ast.expr) -> str:
         return meaning(node.func) if isinstance(node, ast.Call) else ""

@@ -394,7 +394,7 @@ def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimensi
     item = items[dimension]
     assert isinstance(item, RowNumbers)
     if any(along[:dimension]) or (tensor.shape is None and not terms.SIMPLE.match(text)):
-        raise NotAView("a tile of row numbers after an index that moves")
+        raise NotAView("a tile of row numbers after an index that varies along an axis")
     sizes = tensor.shape or tuple(f"{text}.shape[{k}]" for k in range(len(items)))
     first = ", ".join(_base(i) for i in items[:dimension])
     count = item.shape[0] if item.shape is not None and item.shape[0] != "?" else f"{item.text}.shape[0]"

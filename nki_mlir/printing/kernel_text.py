@@ -79,12 +79,12 @@ class KernelText:
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
     cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles that such a state is copied to
-    settled: dict[Value, int] = field(default_factory=dict)         # lines after which nothing writes a buffer
-    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # rows that are repeated in a tile
-    opened: tuple[int, ...] = ()                    # numbers of the blocks around
+    settled: dict[Value, int] = field(default_factory=dict)         # the number of the last line that writes a buffer
+    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # by a row, the tile that repeats it
+    opened: tuple[int, ...] = ()                    # numbers of the enclosing blocks
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
     blocks: int = 0
-    heads: list[int] = field(default_factory=list)          # first lines of the blocks around
+    heads: list[int] = field(default_factory=list)          # first lines of the enclosing blocks
     copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # read only by the next copy
     loads: dict[Value, str] = field(default_factory=dict)   # the value with which a register begins the next sum
     begins: dict[Value, Value] = field(default_factory=dict)     # the tiles of these, by register
@@ -394,8 +394,8 @@ def name_of_register(register: Value) -> str:
         return str(allocation.attributes["nki.name"].value)
     users = {str(use.owner.attributes["engine"].value) for use in register.uses}
     if len(users) > 1:                          # the pass also copies the buffer
-        raise Unprintable(what="a sum in the registers of an engine on rows where no engine begins",
-                          fix="let the rows of the sum begin where an engine does")
+        raise Unprintable(what="a sum in the registers of an engine on rows where no engine can start",
+                          fix="start the sum's rows at a multiple of 32 partitions")
     return f"{users.pop()}_accumulators"
 
 

@@ -90,7 +90,7 @@ def _resolve_masks(module: Module, moves_rows: bool) -> None:
     """Replace operations under masks that select the same box for all values of the symbols by operations on that box,
     so that what follows sees which elements they read and write. Erase copies of tiles to themselves.
 
-    Without ``moves_rows``, instructions stay under a mask if no engine begins at the box's first partition.
+    Without ``moves_rows``, instructions stay under a mask if no engine can start at the box's first partition.
     """
     make, machine = Attributes(), machine_named(the_kernel(module).target)
 

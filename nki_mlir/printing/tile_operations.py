@@ -102,7 +102,7 @@ def _overlaps_sources(op: Op) -> TypeGuard[Elementwise]:
 
 
 def _moves_rows(text: KernelText, op: movement.Copying) -> bool:
-    """Return whether a copy within SBUF begins at a partition where no engine does, so that a transfer, which may
+    """Return whether a copy within SBUF begins at a partition where no engine can start, so that a transfer, which may
     convert, has to do it."""
     tiles = (op.dst, op.src)
     return all(tile.space == SBUF for tile in tiles) and not all(starts_legally(text.machine, tile) for tile in tiles

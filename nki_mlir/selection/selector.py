@@ -78,7 +78,7 @@ class Selector:
         return walked(tile, steps, 0)
 
     def converted(self, operand: TileOperand, nest: TileNest, node: Node) -> TileOperand:
-        """Return a buffer with an expression of one operand, ``Input`` 0 of ``node``."""
+        """Compute the expression ``node``, whose ``Input`` 0 is the operand, into a new buffer, and return it."""
         single = replace(nest, inputs=(operand,)).with_body(node)
         return self.cover(single).in_parts(node).value(node)
 

@@ -411,10 +411,10 @@ def test_calls__that_are_wrong_run_nothing(files):
     with pytest.raises(WrongArgument, match=r"argument 1 .* is 'a' .*\n.*pass a number"):
         twice(X, "a", 1)
     for number in (1.5, float("nan"), float("inf")):
-        with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number"):
+        with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass an integer"):
             twice(X, 1, number)
     for number in (2**53 + 1, 2**63, -2**70):
-        with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number of at most 53 bits"):
+        with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass an integer of at most 53 bits"):
             twice(X, 1, number)
     with pytest.raises(WrongArgument, match=r"argument 0 .* is masked_array\( data=.*\n.*pass array.filled\(value\): an operator "
                                             "would not see the mask"):

@@ -140,5 +140,5 @@ def test_registers_on_rows_where_no_engine_begins():
     again = reread(printed(extremes_of_late_rows, [x]))
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(x), extremes_of_late_rows.on(executor)(x))
-    with pytest.raises(Unprintable, match="a sum in the registers of an engine on rows where no engine begins cannot be"):
+    with pytest.raises(Unprintable, match="a sum in the registers of an engine on rows where no engine can start cannot be"):
         printed(extremes_of_late_rows, [x], generation="beta")

@@ -361,7 +361,7 @@ def read_live_range(op: Operation) -> DeviceLiveRange:
     uses = {use.name: use.attr for use in marks["uses"]}
     if not all(isinstance(use, ir.ArrayAttr) and all(isinstance(n, ir.IntegerAttr) for n in use)
                for use in uses.values()):
-        raise MalformedAttribute(f"needs the first and last index for each engine, not {marks['uses']}")
+        raise MalformedAttribute(f"'uses' must have the first and the last index for each engine, got {marks['uses']}")
     text = " ".join([marks["label"].value, marks["memory"].value, hex(marks["address"].value),
                      f"{marks['partitions'].value}*{marks['size'].value}",
                      *(f"{name}:{'-'.join(str(n.value) for n in use)}" for name, use in uses.items())])

@@ -294,7 +294,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         not_all_in_psum(self, check, "src", "predicate")
 
     def verify_target(self, check: TargetCheck) -> None:
-        signed = self.predicate.dtype.is_integer        # the same bits to a test for 0
+        signed = self.predicate.dtype.is_integer        # a test for 0 reads the bits, whatever the sign
         check.dtypes("predicate", UINT8, UINT16, UINT32, BOOL, contested=signed)
 
     @property

@@ -59,7 +59,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
                     mnemonic="TRANSPOSE", opcode=0x31):
     """dst[f, p] = src[p, f]. On the tensor engine SBUF to PSUM, up to 128 x 128; on the vector engine up to 32 x 32."""
 
-    destinations = ()           # the kernel's memory only: which one is possible depends on the engine
+    destinations = ()           # the compiler cannot choose a memory: which one is possible depends on the engine
 
     @property
     def largest(self) -> dict[int, int]:

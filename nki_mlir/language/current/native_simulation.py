@@ -40,7 +40,7 @@ from nki_mlir.language.kernel import Kernel
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain
 
-MOST = 256                              # remembered calls of a function, by shapes and constants
+MOST = 256                              # memoized calls of a function, by shapes and constants
 WORTH = 8                               # compiling pays off after this number of calls
 CLOSE = 1e-5                            # relative L2 distance allowed between the float32 results of both ways
 # Operations whose effects or findings are known at run time only.

@@ -181,7 +181,8 @@ class SpikeModel:
         try:
             content = unpack_kernel(read_archive(neff_path), str(neff_path))
         except OSError as error:
-            raise NrtError(what=f"{neff_path} cannot be read: {error.strerror}", fix="name a compiled kernel") from None
+            raise NrtError(what=f"{neff_path} cannot be read: {error.strerror}",
+                           fix="pass the path of a compiled kernel") from None
         except NkiMlirError as error:
             raise NrtError(what=error.headline, fix=error.advice[1]) from error
         start()

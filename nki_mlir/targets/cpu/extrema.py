@@ -137,7 +137,7 @@ def _hides_sign(nest: Nest, step: Step, operand: int, is_hidden: bool, positive:
     if step.kind != "alu" or step.dtype is not FLOAT32:
         return False
     if step.name in EXTREMA | {"abs", "square"}:
-        return True                     # a zero result is repaired, or its sign is hidden, too
+        return True                     # code repairs the zeros of an extremum; abs and square have no -0
     if step.name == "add" or (step.name == "subtract" and operand == 1):
         return is_hidden or step.operands[1 - operand] in positive.not_minus_zero
     return is_hidden and (step.name in ("subtract", "multiply", "negative") or (

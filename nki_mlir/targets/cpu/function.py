@@ -92,7 +92,7 @@ Argument = Linear | ProgramLabel | Extent | CodeAddress
 
 @dataclass(eq=False)
 class RoutineCall:
-    """``function`` is a routine, or the name of one of the machine's functions."""
+    """Calls a routine, or one of the machine's functions, which ``function`` names."""
 
     function: Routine | str
     arguments: tuple[Argument, ...]

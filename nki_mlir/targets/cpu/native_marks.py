@@ -192,7 +192,7 @@ def function_of_table(op: Operation) -> tuple[Nest, bool]:
     has_length = sizes in ((LENGTH,), (FITTED_LENGTH,))
     if source is None or not steps or steps[-1].dtype is not target or not has_length or not all(
             dtype.is_float and dtype.itemsize == 2 for dtype in (source, target)):
-        raise malformed(op, f"a table has {LENGTH} floats of 16 bits, which its region computes from one")
+        raise malformed(op, f"a table has {LENGTH} floats of 16 bits, and its region computes one from a 16-bit float")
     function = Nest((COUNT,), frozenset(), (Operand(source, (1,)),), 0, (Operand(target, (1,)),), tuple(steps),
                     (1 + len(steps),))
     return function, sizes == (FITTED_LENGTH,)

@@ -266,7 +266,7 @@ class NativeReader:
         starts = {name: region.address for name, region in placed.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
-        # threads that fail at once overwrite each other's record
+        # Two threads may fail at the same time: each call has its own record.
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else table.access.free.over(symbols)

@@ -12,7 +12,7 @@ from nki_mlir.waist.nest import Nest, Step
 EXTREMA = frozenset({"maximum", "minimum", "relu"})
 ARITHMETIC = EXTREMA | {"add", "subtract", "multiply", "divide", "average", "abs", "negative", "square", "reciprocal",
                         "rsqrt"}
-LEAST_VECTORS = 4           # in a shorter loop, repairs of its results take no longer than that of an input
+LEAST_VECTORS = 4           # a shorter loop repairs its results in the time that it takes to repair an input
 
 
 def before_rounding(nest: Nest, step: Step) -> int | None:

@@ -61,7 +61,7 @@ class Validator:
         for v in program.variables:
             require(len(v.shape) <= RANK, f"variable {v.name} has {len(v.shape):,} dimensions, more than {RANK}")
             require(all(0 <= n <= HBM_LIMIT for n in v.shape) and v.nbytes <= HBM_LIMIT,
-                    f"variable {v.name} has no possible shape")
+                    f"variable {v.name} has the shape {list(v.shape)}: a tensor has at most {HBM_LIMIT:,} bytes")
             require(len(v.data) == (v.nbytes if v.kind == "constant" else 0),
                     f"variable {v.name} has {len(v.data)} bytes of data, its shape takes {v.nbytes}")
         require(len(program.semaphores) <= machine.semaphores,
@@ -106,7 +106,7 @@ class Validator:
             require(0 < abs(update.amount) <= isa.SEMAPHORE_MAX, f"{update.amount} cannot be added to a semaphore")
         op = instruction.op
         if isinstance(op, isa.Control):
-            require(instruction.queue is None, f"{op.mnemonic} has no queue")
+            require(instruction.queue is None, f"{op.mnemonic} is not a transfer: it takes no queue")
             self.control(op, length)
         else:
             self.queue(instruction, op, engine)
@@ -137,7 +137,7 @@ class Validator:
 
     def queue(self, instruction: isa.Instruction, op: Op, engine: Engine) -> None:
         if not op.queued:
-            require(instruction.queue is None, f"{op.mnemonic} has no queue")
+            require(instruction.queue is None, f"{op.mnemonic} is not a transfer: it takes no queue")
             return
         require(instruction.queue is not None and 0 <= instruction.queue < len(self.program.queues),
                 f"{op.mnemonic} names no queue of the program")

@@ -15,7 +15,7 @@ from nki_mlir.diagnostics import NkiMlirError
 # The pool's code waits on a word by a system call's number, and marks a spinning loop by an instruction.
 _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
 MOST_THREADS = 256                  # slots of the pool
-LINE = 64                           # bytes every buffer starts at a multiple of
+LINE = 64                           # bytes of a cache line; each buffer starts at a multiple
 PAGE = 4096
 MOST_CACHE = 32 << 20               # bytes of the last cache, if its size is unknown
 WORTH_WAKING = 50_000               # nanoseconds: less work is not given to the pool's threads

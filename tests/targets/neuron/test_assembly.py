@@ -66,12 +66,12 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     (".data 0000803f00000040", ".data 0000803f", 2, "", "variable c has 4 bytes of data, its shape takes 8"),
     (".data 0000803f00000040", ".data 00008", 9, "0", "expected two digits for each byte, found 5 digits"),
     (".input x fp32[128,64] 0", ".input x fp32[" + "1," * 32 + "1] 0", 2, "", "variable x has 33 dimensions, more than 32"),
-    (".input x fp32[128,64] 0", f".input x fp32[{'9' * 39},0] 0", 2, "", "variable x has no possible shape"),
+    (".input x fp32[128,64] 0", f".input x fp32[{'9' * 39},0] 0", 2, "", f"variable x has the shape [{'9' * 39}, 0]: a tensor has at most 137,438,953,472 bytes"),
     ("S[1] (qSyncIO0)>=16", " ".join(["S[1] (qSyncIO0)>=16"] * 4), 15, "S[1] (qSyncIO0)>=16 TENSOR",
      "an instruction has at most 3 waits"),
     ("rhs=fp32@0x0[1][64]", f"rhs=fp32@0x0[{'1,' * 31}1][{'1,' * 31}1]", 15, "fp32@0x0[1,", "expected at most 31 steps"),
     ("+2*r1[", "+2*r1" * 65 + "[", 16, "bfloat16", "expected at most 64 registers"),
-    (".semaphore 1", ".semaphore 2", 11, "2 q", "the next number is 1"),
+    (".semaphore 1", ".semaphore 2", 11, "2 q", "the numbers count from 0: the next one is 1"),
     ("qSyncIO0 sp 1", "qSyncIO0 ssp 1", 12, "ssp", "there is no engine ssp; there are pe, act, dve, pool, sp"),
     ("qSyncIO0 sp 1", "qSyncIO0 sp 7", 2, "", "there is no semaphore 7"),
     ("dve 0001:", "dve 0003:", 15, "0003", "the index of this instruction is 0001"),
@@ -113,7 +113,7 @@ def test_descriptors__may_be_left_out_but_not_be_wrong():
     (" S[1] (qSyncIO0)+=16@complete", "", 20, "", "a transfer of qSyncIO0 must count up semaphore 1"),
     (".stream sp", ".stream dve", 19, "dve", "the stream of dve occurs twice"),
     ("sp 0000: DMA queue=0", "sp 0000: MOVE queue=0 dst=r1 value=0 //", 20, "//", "unexpected '//"),
-    ("dve 0000: MOVE", "dve 0000: MOVE queue=0", 14, "", "MOVE has no queue"),
+    ("dve 0000: MOVE", "dve 0000: MOVE queue=0", 14, "", "MOVE is not a transfer: it takes no queue"),
     (".stream sp\nsp", ".stream act\nact", 20, "", "queue qSyncIO0 belongs to another engine"),
 ])
 def test_error__says_where_and_what(old, new, line, anchor, what):

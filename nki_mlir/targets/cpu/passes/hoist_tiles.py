@@ -103,7 +103,8 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
 
     def unchanged(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
                   ) -> Set[object]:
-        """Return the roots of memory that tiles may be computed from before a loop; ``private`` are its buffers."""
+        """Return the roots of the memory that a loop reads and never writes, from which code may compute tiles before
+        the loop. ``private`` are the loop's buffers."""
         return function.only_read
 
     def fits(self, repeated: RepeatedTile, loop: cpu.NativeLoop) -> bool:

@@ -115,8 +115,8 @@ class NestedLoops(NamedTuple):
 
 
 def nest_of(outer: Loop) -> NestedLoops | None:
-    """Return two loops whose iterations may run in any order; None for others. A loop without another one has one of a
-    single iteration in it."""
+    """Return a loop and the loop in it as a nest, or None if their iterations may not run in any order. A loop without
+    an inner one becomes a nest whose inner loop has a single iteration."""
     *before, inner = outer.body.nodes or [None]
     if type(inner) is InstructionStep:
         before, inner = [], Loop(LoopVariable("k", 0, 0), range(1), outer.body)

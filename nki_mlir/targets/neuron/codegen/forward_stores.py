@@ -37,7 +37,7 @@ from nki_mlir.targets.neuron.codegen.unread_results import unread_results
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
 NOTHING = Linear(0)
-MOST = 256          # stores of one tensor that are remembered: each later store is compared with them
+MOST = 256          # stores of one tensor in the table: each later store is compared with them
 
 
 class ForwardStores(RecordsPass, name="forward-stores", reads=Level.NISA):
@@ -155,7 +155,7 @@ class _Forwarding:
         """Let a stored tile replace the one that a load writes, if it can."""
         buffer = op.dst.handle
         if self.uses.writer[buffer] != k or self.uses.users[buffer][0] != k or not self.is_free(buffer) or (
-                buffer not in self.local or buffer in self.elsewhere):      # else of the last iteration
+                buffer not in self.local or buffer in self.elsewhere):      # the previous iteration's tile may be live
             return False
         last, region = self.last_use[buffer], region_in_hbm(op, op.src)
         low, high, registers = region.low, region.high, region.symbolic

@@ -30,8 +30,8 @@ def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
     columns["tables"] = np.array([tables.setdefault(table, len(tables)) for table in graph.tables], np.int64)
     columns["stores"] = np.array(graph.stores, np.int64)
     columns["is_transfer"] = np.array([transfer is not None for transfer in graph.transfers], np.int64)
-    columns["loaded"] = np.array([
-        graph.size[buffers[0]] if transfer is not None and transfer.loads and len(buffers) == 1 else -1  # not from SBUF
+    columns["loaded"] = np.array([                      # a copy within SBUF, which is no load, has two buffers
+        graph.size[buffers[0]] if transfer is not None and transfer.loads and len(buffers) == 1 else -1
         for transfer, buffers in zip(graph.transfers, graph.buffers)], np.int64)
     return columns | transfer_columns(graph.transfers, graph.machine)
 

@@ -60,18 +60,22 @@ def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, i
 
 
 class ListScheduler(EngineTimes, ScheduledMemory):
-    """Engines have numbers, in the order in which they choose. An event is its time and a number. The number of a step
-    means that its engine is free; plus ``count``, that its own engine sees the result; plus twice ``count``, that all
-    engines see it.
+    """Starts steps on engines in the order of simulated time.
 
-    By step: ``users``, the steps that depend on it; ``missing``, how many of those that it depends on are not seen;
-    ``ranks``; ``engine_of`` and ``starts`` of those that ``started``. ``by_rank``: the steps in the order of their
-    ranks; ``order``: the first ``ordered`` steps in the order in which they started. ``soon``: by engine, the buffers
-    that its steps were the last to use, ``soon_count`` of them, until others see these as complete.
+    Engines are numbered in the order in which they choose a step. An event is a time and a number: the number k of a
+    step means that its engine is free, k + ``count`` that its engine sees its result, and k + 2 ``count`` that all
+    engines see the result.
 
-    ``latest``: ns after which the schedule is ``late``, if it ``ends_early``. ``rests``: by step, ns from its start to
-    the end of its longest chain at least; ``end_of_chains``: the latest end of these. ``reads_wait``: the engines, as
-    bits, that wait for a step that reads loaded tiles. ``stopped``: when a step could start last.
+    Columns by step: ``users`` lists the steps that depend on it, ``missing`` counts the steps that it depends on whose
+    results its engines do not see yet, and ``ranks`` has its priority. Steps that ``started`` have their engine in
+    ``engine_of`` and their time in ``starts``. ``by_rank`` lists the steps by rank, ``order`` the first ``ordered``
+    steps as they started. ``soon`` lists for each engine the ``soon_count`` buffers whose last users are its steps and
+    which other engines may not reuse before they see these steps as complete.
+
+    With ``ends_early`` the scheduler stops once the schedule is ``late``: once it must end after ``latest`` ns.
+    ``rests`` has for each step a lower bound of the ns from its start to the end of its longest chain, and
+    ``end_of_chains`` the latest end that follows. ``reads_wait`` has a bit for each engine that waits for a step that
+    reads loaded tiles. ``stopped`` is the last time at which no step could start.
     """
 
     users_start: list[int]

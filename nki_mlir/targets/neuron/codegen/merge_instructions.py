@@ -72,7 +72,7 @@ def merge_runs(code: Code, forms: "MergedForms", dependences: RunDependences) ->
     uses = uses_of(code)
     merged_count = sum(_MergedRun(block, run, uses, forms, of_run).merged for (block, run), of_run in zip(runs, before))
     for step, (op, as_pair) in pairs.items():
-        if step.op is as_pair:                  # it stays alone
+        if step.op is as_pair:                  # no other instruction was merged with it
             step.op, step.work = op, None
     return merged_count
 

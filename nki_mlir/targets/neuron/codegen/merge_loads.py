@@ -23,7 +23,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
-TOGETHER = 2                    # loads that become one: the first reader of more would wait longer
+TOGETHER = 2                    # loads that become one: a transfer of more tiles would delay the first reader
 
 
 class MergeLoads(RecordsPass, name="merge-loads", reads=Level.NISA):

@@ -60,8 +60,8 @@ class NearbyAccesses:
         self.near: dict[Region, Nearby] = {}
         self.levels: set[int] = set()                   # in use
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
-        # By registers: accesses that only a later access through the same registers as a write in between has to look
-        # at.
+        # By the registers of a write: earlier accesses that the write covers. Only a later access through the same
+        # registers may still conflict with them.
         self.superseded: dict[Hashable, Entries] = {}
         self.met: dict[ByteNest, dict[int, bool]] = {}  # by the distance of equal nests, whether they share a byte
         self.queries = 0

@@ -145,7 +145,7 @@ class _Reuse:
     def drop_loads(self) -> list[Op]:
         """Drop the loads that an earlier one replaces. Return those of them that read HBM."""
         dropped: list[Op] = []
-        # By the source and its access pattern: the loaded tiles, each with the rest of what its load has.
+        # By the source and its access pattern: the loaded tiles, each with the other properties of its load.
         loaded_before: dict[DeviceBuffer, dict[Access, list[tuple[DeviceBuffer, tuple[object, ...]]]]] = {}
         for k, step in enumerate(self.run):
             op = step.op

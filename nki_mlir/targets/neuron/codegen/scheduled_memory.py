@@ -20,7 +20,7 @@ from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.runtime.compiled_class import int_array, new_array
 
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
-LOOKS = 32                      # computations of the need of some steps for each one of all
+LOOKS = 32                      # the need of all steps is computed once in this many computations for some steps
 ANY = 1 << 60                   # more bytes than any memory has
 COLUMNS = ("space", "size", "first", "last", "buffer_users_start", "buffer_users", "buffers_start", "buffers")
 

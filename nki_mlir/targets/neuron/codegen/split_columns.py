@@ -114,14 +114,14 @@ def split_extremum(step: InstructionStep, pieces: int, block: Block) -> list[Ins
     step if it is not divided."""
     op = step.op
     assert isinstance(op, EXTREMA)
-    src, count = op.src, op.dst.shape[-1]       # of values of a row
+    src, count = op.src, op.dst.shape[-1]       # ``count``: extrema of a row
     if op.mask or op.limits or op.symbols or op.extra or len(src.shape) > AXIS + 1 or not src.dtype.is_float or (
             isinstance(op, TensorReduceOp) and (op.op not in ("maximum", "minimum") or op.axes != (AXIS,))):
         return [step]
     spans = spans_of(src.shape, pieces)
     if not spans or spans[-1][1] < count:
         return [step]
-    rows, dtype = src.shape[0], src.dtype       # which has all values of ``src``, and the zero that an extremum may be
+    rows, dtype = src.shape[0], src.dtype       # an extremum is a value of ``src``, or zero
     buffer = DeviceBuffer("extrema", SBUF, (rows, count * len(spans)), dtype, location=step.location)
     block.buffers.append(buffer)
     access = Access(dtype, Linear(), Linear(), ((1, rows), (1, buffer.shape[1])))

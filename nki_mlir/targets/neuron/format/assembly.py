@@ -203,7 +203,7 @@ class _Parser:
             shape = tuple(int(n) for n in extents.split(",")) if extents else ()
         except ValueError:
             raise line.fail(f"'{extents}' are not extents") from None
-        index = int(line.expect(r"\d+", "a place")[0])
+        index = int(line.expect(r"\d+", "a number")[0])
         self.variables[name] = Variable(name, kind, index, shape, dtype)
         self.program.variables.append(self.variables[name])
 
@@ -217,7 +217,7 @@ class _Parser:
 
     def _numbered(self, line: assembly_operation.Line, entries: Sequence[object]) -> None:
         if int(line.expect(r"\d+", "a number")[0]) != len(entries):
-            raise line.fail(f"the next number is {len(entries)}")
+            raise line.fail(f"the numbers count from 0: the next one is {len(entries)}")
 
     def directive_note(self, line: assembly_operation.Line) -> None:
         self.program.notes.append(line.expect(r".+", "a text")[0])

@@ -109,7 +109,7 @@ def named(lines: Sequence[Location]) -> str:
 
 WORTH = 0.03                     # least part of the time that advice must save
 SHORT = 512                     # bytes of a run, under which transfers are slow (guide to DMA bandwidth)
-TURNS = 4                       # loads into one tile that are a loop
+TURNS = 4                       # loads into one tile, from which on they count as a loop
 LARGE = 1 << 18                 # bytes of a transfer that is large enough
 
 Rule = Callable[[Evidence], Change | None]      # the change, or None without advice
@@ -331,7 +331,7 @@ def ramp(evidence: Evidence) -> Change | None:
     lost = Counter[Where]()
     costs = evidence.machine.costs.engines[Engine.TENSOR].ramp
     states = evidence.run.ramp_states()
-    if costs is None or all(state.lost_ns < costs.window_ns for state in states.values()):  # once every kernel ramps up
+    if costs is None or all(state.lost_ns < costs.window_ns for state in states.values()):  # each kernel has one ramp
         return None
     record = evidence.run.record
     entries = {agent.number: agent.stream.entries for agent in evidence.run.agents}

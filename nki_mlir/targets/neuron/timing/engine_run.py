@@ -243,7 +243,7 @@ class EngineRun(EventQueue, EngineRegisters):
         """Signal the end of the latest instruction of an engine, which is not a transfer."""
         complete = self.last[agent]
         self.end, self.met[agent] = max(self.end, complete), 0
-        if self.updates[at] >= 0:                       # an engine sees at once what it counts down itself
+        if self.updates[at] >= 0:                       # an engine sees its own decrement without a delay
             self.signal(self.updates[at], complete if self.amounts[at] > 0 or self.kinds[at] == WORK else free,
                         self.amounts[at], self.event[agent])
 
