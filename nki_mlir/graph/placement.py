@@ -27,11 +27,11 @@ from nki_mlir.waist.nest import Boxes
 from nki_mlir.waist.recognize import Fold, fold_of, sum_of_products
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
-KEPT = 75           # percent of the memory that tiles may take which stay on chip between operations
-STAYS = 6           # a result of up to 1 / STAYS of the memory stays on chip
+KEPT = 75           # percent of SBUF for tiles that stay on chip between operations
+STAYS = 6           # a result of at most 1 / STAYS of SBUF stays on chip
 ROW = 256           # elements of a row that is long enough for a tile of rows
-GAIN = 0.8          # another layout than usual takes at most this part of the time
-NODES = 8           # up to this number of nodes (each may take a buffer) tiles have full size
+GAIN = 0.8          # another layout replaces the usual one if it takes at most this part of the time
+NODES = 8           # expressions of more nodes, each of which may take a buffer, have smaller tiles
 
 
 # -- any nest ----------------------------------------------------------------------------------------------------------
@@ -110,7 +110,8 @@ class Placement:
         return Boxes(nest, enumerate(self.sizes(nest, body)))
 
     def layout(self, nest: TileNest, body: trees.Node) -> list[TileNest]:
-        """Move the axis along the partitions that costs least. Return two nests if no divisor of its extent fits."""
+        """Return the nest with the axis along the partitions (axis 0) that makes it cheapest: two nests, of the full
+        rows and of the rest, if no divisor of its extent fits."""
         first_nests = self.arranged(nest)
         if not self.choices.layouts:
             return first_nests
@@ -133,8 +134,8 @@ class Placement:
         return best
 
     def arranged(self, nest: TileNest, as_kernel: bool = True) -> list[TileNest]:
-        """Move an axis that is not reduced along the partitions. Return two nests if no divisor of its extent fits.
-        ``as_kernel``: use the rows that a kernel moves."""
+        """Return the nest with an axis that is not reduced along the partitions (axis 0), chosen by its form alone: two
+        nests if no divisor of its extent fits. ``as_kernel``: prefer the rows that a kernel moves."""
         merged = nest.arranged(None)
         axes = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         if not axes:
@@ -163,15 +164,15 @@ class Placement:
         return any(columns in self.kernel_rows.get(operand.handle, ()) for operand in (*nest.inputs, nest.output))
 
     def is_on_chip(self, nest: TileNest) -> bool:
-        """For a nest whose rows have one element, return whether a tile on chip has an operand of its first box, as a
-        fold of rows leaves it. Boxes of another shape would need its elements in another order, by way of HBM."""
+        """Return whether a tile on chip has an operand of the first box of a nest whose rows have one element. A fold
+        of rows leaves such a tile; boxes of other shapes would have to store it to HBM and load it again."""
         first = Boxes(nest, [(0, self.machine.partitions)])[0]
         moving = [operand for operand in first.inputs if operand.moves(0)]
         return any(self.tiles.has(operand, first.extents) for operand in moving)
 
     def pieces_on_chip(self, nest: TileNest) -> Iterator[tuple[TileNest, int]]:
-        """Yield the nest with several neighbours of an axis in each partition, and how many, if tiles on chip have an
-        operand so, as a convolution leaves its result."""
+        """Yield the nest with several neighbouring positions of an axis in each partition, and their number, if tiles
+        on chip have an operand in this form, in which a convolution leaves its result."""
         widths = {self.tiles.cache.pieces.get(operand.handle, 0) for operand in nest.inputs} - {0}
         merged = nest.arranged(None)
         for axis, n in enumerate(merged.extents) if widths else ():
@@ -193,7 +194,8 @@ class Placement:
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def move_tiles(self, boxes: Sequence[TileNest]) -> None:
-        """Store tiles on chip also as the elements of a copy; repeat those that have fewer axes."""
+        """Emit a copy whose source is on chip: store the same tiles again, to the target. Repeat a tile along the axes
+        that it lacks."""
         for box in boxes:
             axes = tuple(range(len(box.extents)))
             result, loaded_axes = self.tiles.load(box.inputs[0], box.extents)
@@ -338,8 +340,8 @@ class Placement:
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
 
     def with_packed_factor(self, product: TiledProduct) -> TiledProduct:
-        """Copy a factor that no operation computes, and which is in HBM for that reason, to rows of summed elements, if
-        its axes join then and the tensor engine saves more time than the copy takes."""
+        """Copy a factor that is an argument, and thus in HBM, so that summed elements are adjacent, if this saves the
+        tensor engine more time than the copy takes: fewer axes then remain, and tiles are larger."""
         nest, layouts = product.nest, Layouts(self.machine, self.tiles)
         for number in (product.left, product.right) if self.choices.packed else ():
             operand, steps = nest.inputs[number], packed_steps(product, number)

@@ -1,10 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Computes sums of products as matrix products of tiles that accumulate in PSUM.
 
-The tensor engine sums along the partitions. So a factor whose rows go along another axis is transposed on chip. A load
-of short runs brings all elements of these rows that the product needs (its ``hull``), and where complete rows are short
-a partition takes several neighbouring ones: the summed elements of a tile are then several rows apart. Rows that a
-second summed axis shifts, as a position in the window of a convolution does, are loaded and transposed once for all.
+before:  out[i, j] += a[k, i] * b[k, j]             for 512 k, 256 i, 1024 j
+after:   for each 128 x 512 tile of out:            total = 0 in PSUM
+             for each 128 of the k:                 total += (128 x 128 tile of a)' * (128 x 512 tile of b)
+             out tile = total
+
+The tensor engine sums along the partitions, so that partition k of both factors' tiles has element k of the sum. A
+factor that lies in HBM with k along its rows is loaded in its rows, and transposed on chip.
+
+Transfers of short runs are slow, which three rules avoid:
+
+- If a tile has only parts of a factor's rows, one load brings the complete runs, for this tile and later ones
+  (``complete_runs``).
+- If the complete rows are short, each partition takes several neighbouring rows. The summed elements of one tile are
+  then as many rows apart (``rows_together``).
+- A second summed axis may shift the rows of a factor, as a position in the window of a convolution does. The rows of
+  all shifts are loaded and transposed once (``load_shifted``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,14 +35,18 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip for all columns of the right one
 SHORT = 512             # bytes of a run that HBM moves slowly
-HELD = 2                # a factor of up to 1 / HELD of what stays on chip is loaded in longer runs than a tile has
-LONGEST = 8192          # bytes of a partition that a load may bring for later tiles
+HELD = 2                # a factor is loaded in complete runs if it fills at most 1 / HELD of the cache of tiles
+LONGEST = 8192          # most bytes of a complete run
 
 
 @dataclass(frozen=True)
 class TiledProduct:
-    """A nest as a product of two inputs, ``left`` and ``right``. Axis 0 of the nest has extent 1 and stands for an
-    axis that the product does not have."""
+    """A nest that sums the products of two of its inputs, ``left`` and ``right`` (indices of inputs).
+
+    ``inner``, ``rows`` and ``columns`` are the axes of the nest that a tile has: the sum goes along ``inner``, only the
+    left input moves along ``rows``, and only the right one along ``columns``. Axis 0, of extent 1, stands for one that
+    is missing, such as the rows of a vector.
+    """
 
     nest: TileNest
     left: int
@@ -50,8 +66,8 @@ class TiledProduct:
 
 
 def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
-    """Return the nest as a product of two operands if the tensor engine can compute it, else None; with ``vectors``
-    also None for a row of each times a row, which are not matrices."""
+    """Return the nest as a product of two operands, or None if the tensor engine cannot compute it. With the choice
+    ``vectors``, return None also for batches of products of two vectors, which the vector engine computes."""
     product = product_of(nest)
     if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
             not product.reads_inputs or len({*product.inputs}) < 2):
@@ -79,9 +95,13 @@ def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
 
 
 def with_output_rows(product: TiledProduct, choices: TileChoices) -> TiledProduct:
-    """Return the product with the factors exchanged if the result's rows would have single elements, or if there is one
-    row, so that each partition gets a column: the tensor engine loads the larger factor instead of moving it. A factor
-    that is transposed stays: several of its short rows go to a partition only for all columns together."""
+    """Return the product with exchanged factors where that is better, else the product.
+
+    It is better if neighbouring elements of the result are in different rows, since each store would have runs of one
+    element. It is also better if the result is one row: each partition then gets a column, and the tensor engine loads
+    the larger factor instead of moving it. A single row stays if the right factor has to be transposed, because
+    partitions take several short rows only of the factor whose rows go along all columns.
+    """
     nest, exchanged = product.nest, replace(product, left=product.right, right=product.left, rows=product.columns,
                                             columns=product.rows)
     strides, extents = nest.output.strides, nest.extents
@@ -93,8 +113,11 @@ def with_output_rows(product: TiledProduct, choices: TileChoices) -> TiledProduc
 
 
 def packed_steps(product: TiledProduct, number: int) -> dict[int, int] | None:
-    """Return the steps of a factor by the axes of the product's nest if it is copied to rows of summed elements; None
-    if some elements are in several rows, or if neither rows nor summed elements have more than one axis."""
+    """Return the steps by axes of a copy of a factor whose rows have the summed elements, one beside the other.
+
+    Return None if the factor overlaps itself, so that a copy would repeat elements, or if it is a matrix already: if
+    neither its rows nor its summed elements have more than one axis.
+    """
     nest, operand = product.nest, product.nest.inputs[number]
     axes = [a for a, n in enumerate(nest.extents) if n > 1 and operand.moves(a)]
     summed = [a for a in axes if a in nest.reduced]
@@ -133,8 +156,11 @@ def matrices(product: TiledProduct) -> list[TileNest]:
 
 
 def rows_together(tiles: Tiles, machine: Machine, operand: TileOperand, extents: Sequence[int], axis: int) -> int:
-    """Return how many neighbouring rows of an operand, along an axis, a partition takes in one transfer: several, if
-    rows lie beside each other in HBM and are short, and nothing has them on chip."""
+    """Return how many neighbouring rows of an operand, along an axis, each partition takes in one transfer.
+
+    The number is greater than 1 if the rows are adjacent in HBM and shorter than ``SHORT``, fill the partitions, and
+    are not yet on chip.
+    """
     if not tiles.choices.short_rows:
         return 1
     row = 1
@@ -151,13 +177,14 @@ def rows_together(tiles: Tiles, machine: Machine, operand: TileOperand, extents:
 
 
 def steps_beside(operand: TileOperand, extents: Sequence[int], axis: int) -> list[tuple[int, int]]:
-    """Return the steps of an operand along all axes but one, the smallest first, with the extents."""
+    """Return (step, extent) of an operand for each axis along which it moves, except ``axis``; the smallest step first.
+    """
     return sorted((step, n) for a, (step, n) in enumerate(zip(operand.strides, extents))
                   if a != axis and step > 0 and n > 1)
 
 
 class Matrices:
-    """Emits products of matrices, which are parts of one nest."""
+    """Emits the matrix products that are parts of one nest."""
 
     def __init__(self, tiles: Tiles, machine: Machine, product: TiledProduct) -> None:
         self.tiles, self.machine, self.product = tiles, machine, product
@@ -179,8 +206,8 @@ class Matrices:
                 finish(tiles, part, product, total, start)
 
     def pieces(self, nest: TileNest) -> Iterator[TileNest]:
-        """Yield the parts of a nest with one tile of each factor. Rows that shifts share are on chip before those of
-        the first shift are needed."""
+        """Yield the parts of a nest that multiply one tile of each factor. Before the first part that needs them, emit
+        the load of the rows that several shifts share."""
         product, size = self.product, self.machine.partitions
         shifts = shifting_axes(product, size) if self.tiles.choices.windows else {}
         axes = [a for each in shifts.values() for a in each]
@@ -192,9 +219,12 @@ class Matrices:
                 yield from piece.boxes(box for box in single if box[0] in axes)
 
     def load_shifted(self, nest: TileNest, number: int, shifts: Sequence[int], later: int) -> None:
-        """Load and transpose the rows of a factor from the first one to the last one of all shifts, unless tiles of the
-        separate shifts would be smaller together. Include the rows of this many ``later`` pieces of the summed axis, if
-        they are rows of this piece that are further on."""
+        """Load and transpose all rows of a factor that some shift reads, as one tile, unless the tiles of the separate
+        shifts would be smaller together.
+
+        ``later``: number of pieces of the summed axis after this one. Their rows are part of the tile, too, if they
+        continue the rows of this piece.
+        """
         product, cache = self.product, self.tiles.cache
         other, operand = product.rows if number == product.left else product.columns, nest.inputs[number]
         steps = [(operand.strides[a], nest.extents[a]) for a in (other, *shifts) if nest.extents[a] > 1]
@@ -218,17 +248,19 @@ class Matrices:
         self.tiles.load_transposed(wide, parts)
 
     def is_inside(self, operand: TileOperand, count: int, last: int) -> bool:
-        """Return whether an operand's buffer has ``count`` summed elements from ``last`` elements further on."""
+        """Return whether the buffer of an operand has ``count`` summed elements that begin ``last`` elements after its
+        first one."""
         step = operand.strides[self.product.inner]
         return not operand.free.symbols and operand.free.const + last + step * (count - 1) < prod(operand.base_shape)
 
     def factor(self, nest: TileNest, number: int, other: int) -> Tile:
-        """Load a factor with the summed axis along the partitions; transpose one whose rows go along the other axis."""
+        """Return a tile of a factor with the summed axis along its partitions. It is loaded so, or loaded in rows along
+        the ``other`` axis and transposed on chip."""
         inner, machine = self.product.inner, self.machine
         operand, counts = nest.inputs[number], (nest.extents[inner], nest.extents[other])
         source = operand.tile(counts, (inner, other))
         if not lies_across(operand, inner, other) or min(counts) == 1:
-            self.load_hull(source, number, inner)
+            self.load_complete_runs(source, number, inner)
             return self.tiles.loaded(source)
         together = rows_together(self.tiles, machine, operand, nest.extents, other)
         lanes = nest.divided(other, together).windows(other + 1, 1)       # row 0 of each partition, row 1, and so on
@@ -239,12 +271,12 @@ class Matrices:
                 parts.append((first + k * together * machine.partitions, part))
         if not self.tiles.cache.has(elements_of(source, self.tiles.symbols)):
             for _, part in parts:
-                self.load_hull(part, number, other, together)
+                self.load_complete_runs(part, number, other, together)
         return self.tiles.load_transposed(source, parts, together)
 
-    def load_hull(self, source: Tile, number: int, axis: int, together: int = 1) -> None:
-        """If a tile with an axis along the partitions has short runs, load all elements between them that the product
-        reads, for this tile and later ones."""
+    def load_complete_runs(self, source: Tile, number: int, axis: int, together: int = 1) -> None:
+        """Load the complete runs of which ``source``, with ``axis`` along its partitions, has short parts. This tile
+        and later ones are then parts of the loaded one."""
         operand, extents = self.product.nest.inputs[number], self.product.nest.extents
         cache, symbols = self.tiles.cache, self.tiles.symbols
         nbytes = prod(n for a, n in enumerate(extents) if operand.moves(a)) * operand.dtype.itemsize
@@ -255,40 +287,47 @@ class Matrices:
             self.machine.moving_free_max)
         if free is not None and min(extents[free], most) * operand.dtype.itemsize >= SHORT:
             return                          # only the parts at the ends are short
-        complete = hull(source, operand, extents, axis, together)
+        complete = complete_runs(source, operand, extents, axis, together)
         if complete is not None and not cache.has(elements_of(source, symbols)) and not cache.has(
                 elements_of(complete, symbols)):
             self.tiles.loaded(complete)
 
 
-def hull(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, together: int) -> Tile | None:
-    """Return the tile with the complete runs of bytes, of which a tile with an axis along the partitions has parts;
-    None if these are not longer, or not short. ``together``: neighbouring positions of the axis in one partition."""
+def complete_runs(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, together: int) -> Tile | None:
+    """Return a tile of complete runs: in each partition of ``source`` all neighbouring elements that the product reads.
+
+    For example, the product reads 128 rows of 64 floats, 64 floats apart, and ``source`` has the first 16 of each row:
+    the complete runs have 64. ``axis`` goes along the partitions, and each partition has ``together`` neighbouring
+    positions of it. Return None if ``source`` has runs of ``SHORT`` bytes or more, if the complete ones are not longer
+    or are longer than ``LONGEST``, and if they overlap or the tile lies in two of them.
+    """
     steps = steps_beside(operand, extents, axis)
     if together > 1:
         steps = sorted([*steps, (operand.strides[axis], together)])
-    run, pitch = 1, [source.access.dims[0][0]] if source.access.dims[0][1] > 1 else []
+    run, distances = 1, [source.access.dims[0][0]] if source.access.dims[0][1] > 1 else []     # from run to run
     for step, n in steps:
         if step <= run:
             run += step * (n - 1)
         else:
-            pitch.append(step)
+            distances.append(step)
     free = [dim for dim in source.access.dims[1:] if dim[1] > 1]
     part, size = free[0][1] if len(free) == 1 and free[0][0] == 1 else 1, source.dtype.itemsize
-    if part * size >= SHORT or run <= part or run * size > LONGEST or not pitch or run > min(pitch) or (
+    if part * size >= SHORT or run <= part or run * size > LONGEST or not distances or run > min(distances) or (
             len(free) > 1 or source.access.free.symbols != operand.free.symbols):
         return None
-    start = (source.access.free.const - operand.free.const) % min(pitch)       # of the tile in its runs
-    reach = sum(step * (n - 1) for step, n in free) + 1
-    if start + reach > run:
+    start_in_run = (source.access.free.const - operand.free.const) % min(distances)
+    length = sum(step * (n - 1) for step, n in free) + 1
+    if start_in_run + length > run:
         return None
-    return source.patterned(free=source.access.free.plus(Linear(-start)), dims=(source.access.dims[0], (1, run)))
+    return source.patterned(free=source.access.free.plus(Linear(-start_in_run)), dims=(source.access.dims[0], (1, run)))
 
 
 def shifting_axes(product: TiledProduct, size: int) -> dict[int, list[int]]:
-    """Return the summed axes that shift the rows of a factor by whole rows, so that shifts share rows, by the factor.
-    A factor without such axes, whose rows pieces of ``size`` summed elements share, has none. Only a factor that is
-    transposed counts."""
+    """Return, for each factor that is transposed, the summed axes that shift its rows by complete rows.
+
+    The keys are ``product.left`` and ``product.right``. Tiles of different shifts share rows. A factor has an empty
+    list if no axis shifts it, but pieces of ``size`` summed elements share rows.
+    """
     nest, axes, shared = product.nest, {}, set[int]()
     for number, other in ((product.left, product.rows), (product.right, product.columns)):
         operand, step = nest.inputs[number], nest.inputs[number].strides[other]
@@ -304,8 +343,8 @@ def shifting_axes(product: TiledProduct, size: int) -> dict[int, list[int]]:
 
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
-    """Return whether an operand's elements are nearer along the summed axis, so that its rows go along the other axis.
-    """
+    """Return whether an operand's neighbouring elements go along the summed axis, so that its rows, which a load brings
+    to the partitions, go along the ``other`` axis."""
     return 0 < operand.strides[inner] < operand.strides[other]
 
 

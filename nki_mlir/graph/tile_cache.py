@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The tiles on chip that contain elements of HBM buffers, while the operations of a graph are emitted in order.
+"""Knows which on-chip tiles contain elements of HBM buffers, while the operations of a graph are emitted in order.
 
-A later operation reads a tile instead of loading its elements again: the tile itself, a part of it, or a tile that is
-copied together from several ones. A write invalidates overlapping tiles, and a kernel empties the cache, because it
+A later operation reads such a tile instead of loading its elements again. It reads the tile itself, a part of it, or a
+copy of parts of several tiles. A write invalidates overlapping tiles, and a kernel empties the cache, because it
 needs the memory. The cache keeps at most ``bytes`` of each partition. It drops a tile that no later operation reads,
 then the one whose next reader is furthest away.
 """
@@ -29,7 +29,8 @@ NEVER = 1 << 30                 # the number of an operation after all others
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of an HBM buffer in order. ``terms``, values with factors, are added to the start of ``access``."""
+    """A sequence of elements of an HBM buffer. Its start is that of ``access`` plus ``terms``: values, each times a
+    factor."""
 
     buffer: ir.Value
     access: Access
@@ -43,9 +44,11 @@ class Elements:
         return replace(region, low=-ANYWHERE, high=ANYWHERE, symbolic=self.terms) if self.terms else region
 
     def part_in(self, other: "Elements") -> tuple[list[int], list[int]] | None:
-        """Return the box of ``other`` that has exactly these elements, as starts and counts by dim of ``other``; None
-        if there is no such box. The rows must be the first rows of ``other``. A dim that these elements lack has count
-        1."""
+        """Return the box of ``other`` that has exactly these elements, as starts and counts by dim of ``other``.
+
+        The count is 1 along a dim that these elements lack. Return None if there is no such box, or if its rows are not
+        the first rows of ``other``.
+        """
         access, other_access = self.access, other.access
         if access.dtype is not other_access.dtype or access.dims[0][0] != other_access.dims[0][0] or (
                 access.dims[0][1] > other_access.dims[0][1]):
@@ -65,8 +68,9 @@ class Elements:
         return None if remaining or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
 
     def inside(self, other: "Elements", tile: Tile, row: int = 0) -> Tile | None:
-        """Return these elements in a tile that has those of ``other``, also every second one, for example; None if it
-        lacks some. The rows must be those of ``other`` from ``row`` on."""
+        """Return the part of ``tile``, which has the elements of ``other``, with these elements: a box of it, or every
+        second one, for example. Return None if it lacks one, or if the rows are not those of ``other`` from ``row`` on.
+        """
         rows, other_rows = self.access.dims[0], other.access.dims[0]
         remaining = self.access.free.const - other.access.free.const - row * other_rows[0]
         if (self.buffer, self.terms, self.access.dtype) != (other.buffer, other.terms, other.access.dtype) or (
@@ -191,7 +195,7 @@ class TileCache:
                                    for tiles in (self.tiles, self.images))
 
     def find(self, target: Elements) -> Tile | None:
-        """Return the tile that contains the elements, or the part of a larger tile; None if there is none."""
+        """Return a tile, or a part of a tile, with exactly these elements; None if the cache has none."""
         tile = self.tiles.get(target)
         if tile is not None or not self.choices.parts:
             return tile
@@ -200,8 +204,8 @@ class TileCache:
         return next((part for part in parts if part is not None), None)
 
     def find_in_later_rows(self, target: Elements) -> Tile | None:
-        """Return the part of a larger tile that contains the elements in rows after its first ones; None if there is
-        none."""
+        """Return a part of a tile with these elements that begins at a later row, from which engines can read; None if
+        the cache has none."""
         parts = (target.inside(elements, tile, row) for elements, tile in self.tiles.items()
                  if elements.buffer == target.buffer for row in STARTS if row < elements.access.dims[0][1])
         return next((part for part in parts if part is not None), None) if self.choices.later_rows else None
@@ -211,8 +215,8 @@ class TileCache:
         return self.find(elements) is not None or bool(self.cover(elements))
 
     def cover(self, target: Elements) -> list[tuple[Tile, IndexBox]]:
-        """Return tiles that together have exactly the elements, each with the box of ``target`` that it has; none if
-        there are no such tiles."""
+        """Return tiles that together have exactly the elements of ``target``, each with the box of ``target`` that it
+        has. Return an empty list if there are no such tiles."""
         if not self.choices.compose:
             return []
         boxes: list[tuple[Tile, IndexBox]] = []
@@ -229,7 +233,7 @@ class TileCache:
 
     @staticmethod
     def with_dims(tile: Tile, counts: Sequence[int]) -> Tile:
-        """Return a tile with these extents: those of the tile, and others of one element."""
+        """Return a tile with further dims of one element, so that its extents are ``counts``."""
         access = tile.access
         steps = iter([dim for dim in access.dims[1:] if dim[1] > 1])
         dims = tuple(next(steps) if n > 1 else (1, 1) for n in counts[1:])

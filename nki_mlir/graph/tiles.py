@@ -90,8 +90,8 @@ class Tiles:
         return self.loaded(operand.tile([extents[a] for a in axes], axes)), axes
 
     def loaded(self, source: Tile, again: bool = True) -> Tile:
-        """Return an on-chip tile with the elements of an HBM tile, from the cache or by a load. ``again``: the
-        operation may need it again."""
+        """Return an on-chip tile with the elements of an HBM tile: from the cache, by copies of its tiles, or by
+        a load. ``again``: the operation that is emitted may read it again."""
         elements = elements_of(source, self.symbols)
         tile = self.cache.find(elements) or self.composed(source) or self.transposed(source) or (
             self.from_later_rows(source))
@@ -102,7 +102,7 @@ class Tiles:
         return tile
 
     def composed(self, source: Tile) -> Tile | None:
-        """Return a tile that is copied together from tiles that the cache has; None if it has not all elements."""
+        """Return a tile that is copied from several tiles of the cache; None if these lack an element."""
         elements = elements_of(source, self.symbols)
         boxes = self.cache.cover(elements)
         if not boxes:
@@ -114,8 +114,8 @@ class Tiles:
         return tile
 
     def from_later_rows(self, source: Tile) -> Tile | None:
-        """Return a tile that is copied to the first partitions from a tile that has it in later ones; None if there is
-        no such tile."""
+        """Return a tile that is copied from later partitions of a tile of the cache to the first ones; None if no tile
+        has these elements there."""
         elements = elements_of(source, self.symbols)
         part = self.cache.find_in_later_rows(elements)
         if part is None:
@@ -126,13 +126,14 @@ class Tiles:
         return tile
 
     def transposed(self, source: Tile) -> Tile | None:
-        """Return a tile that is transposed on chip, if the cache has all its elements in rows; else None."""
+        """Return a tile that is transposed on chip from tiles of the cache; None if these lack an element."""
         windows = self.rows_on_chip(source)
         parts = [(k * self.partitions, window) for k, window in enumerate(windows)]
         return self.load_transposed(source, parts) if parts else None
 
     def rows_on_chip(self, source: Tile) -> list[Tile]:
-        """Return the parts of a tile whose transposes together are the tile, if the cache has all; else none."""
+        """Return the tiles of the cache whose transposes are the parts of a tile; an empty list if the cache lacks one.
+        """
         windows = rows_across(source, self.partitions) if self.choices.transpose else []
         has_all = all(self.cache.has(elements_of(window, self.symbols)) for window in windows)
         return windows if has_all else []
@@ -144,8 +145,10 @@ class Tiles:
         return self.cache.has(elements_of(source, self.symbols))
 
     def load_transposed(self, source: Tile, parts: Sequence[tuple[int, Tile]], step: int = 1) -> Tile:
-        """Return an on-chip tile with the elements of an HBM tile, loaded in transposed parts and transposed on chip.
-        A part has every ``step``-th column of the tile from the given one on."""
+        """Return an on-chip tile with the elements of an HBM tile, whose ``parts`` are loaded and transposed on chip.
+
+        The rows of part (first, tile in HBM) become the columns ``first``, ``first + step``, ... of the result.
+        """
         elements = elements_of(source, self.symbols)
         tile = self.cache.find(elements) or self.composed(source)
         if tile is None:
@@ -207,8 +210,8 @@ def loaded_axes(operand: TileOperand, extents: Sequence[int], partition_axis: in
 
 
 def rows_across(source: Tile, most: int) -> list[Tile]:
-    """Return the parts of a tile of two axes, of at most ``most`` columns, transposed: columns of the tile go along the
-    partitions. None if the tile has more axes, or numbers that the tensor engine does not transpose."""
+    """Return the parts of a tile, of at most ``most`` columns each, with the columns along the partitions. There are
+    none if the tile has more than two axes, or a dtype that the tensor engine does not transpose."""
     free = [dim for dim in source.access.dims[1:] if dim[1] > 1] or [(1, 1)]
     if len(free) > 1 or not source.dtype.is_float or source.dtype.bits not in (16, 32):
         return []
@@ -248,7 +251,8 @@ UNSIGNED = ("arith.index_castui", "arith.extui")
 
 
 def load_on_chip(load: Operation, tiles: Tiles) -> None:
-    """Rewrite a ``memref.load`` of an integer in HBM as a load from a tile; raises ``Unsupported`` for wider types."""
+    """Rewrite a ``memref.load`` of an integer in HBM as a load from a tile. Raise ``Unsupported`` for other types, and
+    for integers of more than 32 bits."""
     kind = load.results[0].type
     if not isinstance(kind, ir.IntegerType) or kind.width > 32:
         raise Unsupported(feature=f"a choice or an index of type {kind} in a graph as engine instructions",
