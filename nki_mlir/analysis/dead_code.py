@@ -2,7 +2,7 @@
 """Removes dead code after a rewrite: constants that fold, values and buffers that nothing reads, empty loops."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cmp_to_key
 from math import prod
 
@@ -16,6 +16,7 @@ from nki_mlir.dialects.op import Op, with_forms
 
 MOST_ITERATIONS = 256       # the largest number of iterations of nested loops that are followed
 MEMSETS = ("nki.memset", "nisa.memset")
+NO_FILL, ALLOCATED = -1, 0  # the fill of an element that another operation wrote, and of one that nothing wrote
 
 
 def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Value]) -> None:
@@ -45,32 +46,27 @@ def erase_dead_code(function: Operation, printed: bool = False) -> None:
 def _erase_memsets(function: Operation, names: tuple[str, ...], most: int) -> bool:
     """Erase memsets of these names that nothing reads; return whether there were any. Follow loops of at most ``most``
     iterations."""
-    memsets = operations_of(function, names.__contains__)
-    overwritten = [op for op in memsets if _overwritten(op, most) or _only_set(op.operands[0])]
-    for op in overwritten:
+    by_buffer: dict[Value, list[Operation]] = {}
+    for memset in operations_of(function, names.__contains__):
+        by_buffer.setdefault(memset.operands[0], []).append(memset)
+    dead = [memset for buffer, memsets in by_buffer.items() for memset in _unread(buffer, memsets, most)]
+    for op in dead:
         op.erase()
-    return bool(overwritten)
+    return bool(dead)
 
 
-def _only_set(buffer: Value) -> bool:
-    """Return whether the function allocates a buffer and only memsets use it."""
-    return not isinstance(buffer.owner, ir.Block) and buffer.owner.name == "memref.alloc" and all(
-        use.owner.name in MEMSETS for use in buffer.uses)
-
-
-def _overwritten(memset: Operation, most: int) -> bool:
-    """Return whether other operations write each element of a buffer before any of them reads it."""
-    buffer, block = memset.operands[0], memset.block
-    if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.block != block:
-        return False
-    users = {op for use in buffer.uses if (op := use.owner.operation) != memset}
-    around = [ancestor_in(block, user) for user in users]
-    if not users or not all(is_tile_op(op) for op in users) or any(
-            op is None or not memset.is_before_in_block(op) for op in around):
-        return False
-    tile = read_op(memset).targets()[0][1]
-    unwritten = np.ones((tile.base_shape[0], prod(tile.base_shape[1:])), bool)
-    return _UnwrittenElements(tile, users).after(block, unwritten, {}, most) is not None
+def _unread(buffer: Value, memsets: list[Operation], most: int) -> list[Operation]:
+    """Return those memsets of a buffer whose elements other operations write before any operation reads them."""
+    if isinstance(buffer.owner, ir.Block) or buffer.owner.name != "memref.alloc":
+        return []
+    users, block = {use.owner.operation for use in buffer.uses}, buffer.owner.operation.block
+    if not all(is_tile_op(op) and ancestor_in(block, op) is not None for op in users):
+        return []
+    numbers = {memset: number for number, memset in enumerate(memsets)}
+    tile = read_op(memsets[0]).targets()[0][1]
+    fills = _ReachingFills(tile, users, numbers)
+    fills.after(block, np.full(_shape_of(tile), NO_FILL, np.int32), {}, most)
+    return [memset for memset in memsets if numbers[memset] not in fills.read]
 
 
 def reads_unwritten(buffer: Value) -> bool:
@@ -81,36 +77,49 @@ def reads_unwritten(buffer: Value) -> bool:
     if not users or not all(is_tile_op(op) and ancestor_in(block, op) is not None for op in users):
         return True
     tile = next(t for _, t in read_op(next(iter(users))).operands() if t.handle == buffer)
-    unwritten = np.ones((tile.base_shape[0], prod(tile.base_shape[1:])), bool)
-    return _UnwrittenElements(tile, users).after(block, unwritten, {}, MOST_ITERATIONS) is None
+    fills = _ReachingFills(tile, users, {buffer.owner.operation: ALLOCATED})        # type: ignore[union-attr]
+    fills.after(block, np.full(_shape_of(tile), ALLOCATED, np.int32), {}, MOST_ITERATIONS)
+    return bool(fills.read)
+
+
+def _shape_of(tile: Tile) -> tuple[int, int]:
+    """Return the rows and the elements of each row of a tile's buffer."""
+    return tile.base_shape[0], prod(tile.base_shape[1:])
 
 
 @dataclass
-class _UnwrittenElements:
-    """Follows which elements of a buffer ``tile`` its ``users`` have not written yet."""
+class _ReachingFills:
+    """Follows which fill each element of a buffer has, and which of them operations read.
+
+    A fill is a memset, or the allocation, with its number. ``users`` are all operations that use the buffer of
+    ``tile``. An element that another operation wrote has the number ``NO_FILL``.
+    """
 
     tile: Tile
     users: set[Operation]
+    fills: dict[Operation, int]
+    read: set[int] = field(default_factory=set)     # fills of which an operation reads, or may read, an element
 
-    def after(self, block: Block, unwritten: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray | None:
-        """Return the elements of ``unwritten`` that the operations of a block do not write, None if one of them reads,
-        or may read, such an element. ``numbers`` has the values of the loop variables around the block; loops in it may
-        have ``most`` iterations together."""
-        for op in self.in_order(block):
-            if not unwritten.any():
-                return unwritten
+    def after(self, block: Block, reaching: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray:
+        """Return the fills of the elements after the operations of a block. ``numbers`` has the values of the loop
+        variables around the block; loops in it may have ``most`` iterations together."""
+        operations = self.in_order(block)
+        filling = {ancestor for fill in self.fills if (ancestor := ancestor_in(block, fill)) is not None}
+        last_fill = max((at for at, op in enumerate(operations) if op in filling), default=-1)
+        for at, op in enumerate(operations):
+            if len(self.read) == len(self.fills) or (at > last_fill and (reaching == NO_FILL).all()):
+                return reaching
             if op.name == "scf.if":
-                remaining = self.after_branch(op, unwritten, numbers, most)
+                reaching = self.after_branch(op, reaching, numbers, most)
             elif is_tile_op(op):
-                remaining = unwritten if _use(_numbered(read_op(op), numbers), self.tile, unwritten) else None
+                self.use(op, reaching, numbers)
             elif op.name == "scf.for" and (span := loop_span(op)) is not None and 0 < len(span) <= most:
-                remaining = self.after_loop(op, span, unwritten, numbers, most // len(span))
-            else:                                   # the loop may run no iteration
-                remaining = unwritten if self.is_unread_in(op, block, unwritten) else None
-            if remaining is None:
-                return None
-            unwritten = remaining
-        return unwritten
+                for number in span:
+                    variable = op.regions[0].blocks[0].arguments[0]
+                    reaching = self.after(variable.owner, reaching, numbers | {variable: number}, most // len(span))
+            else:
+                self.use_repeatedly(op, block, reaching)
+        return reaching
 
     def in_order(self, block: Block) -> list[Operation]:
         """Return the operations of a block that are users or contain some, in the order of the block."""
@@ -119,29 +128,52 @@ class _UnwrittenElements:
         inside = dict.fromkeys(op for user in self.users if (op := ancestor_in(block, user)) is not None)
         return sorted(inside, key=cmp_to_key(order))
 
-    def after_branch(self, op: Operation, unwritten: np.ndarray, numbers: dict[Value, int], most: int
-                     ) -> np.ndarray | None:
-        sides = [self.after(side, unwritten.copy(), numbers, most) for region in op.regions for side in region.blocks]
-        masks = [side for side in sides if side is not None]
-        if len(masks) < len(sides):
-            return None
-        remaining: np.ndarray = np.logical_or.reduce([*masks, *([unwritten] if len(sides) == 1 else [])])
-        return remaining
+    def after_branch(self, op: Operation, reaching: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray:
+        sides = [self.after(side, reaching.copy(), numbers, most) for region in op.regions for side in region.blocks]
+        one, other = sides if len(sides) == 2 else (sides[0], reaching)
+        return self.either(one, other)
 
-    def after_loop(self, op: Operation, span: range, unwritten: np.ndarray, numbers: dict[Value, int], most: int
-                   ) -> np.ndarray | None:
-        body = op.regions[0].blocks[0]
-        for number in span:
-            remaining = self.after(body, unwritten, numbers | {body.arguments[0]: number}, most)
-            if remaining is None:
-                return None
-            unwritten = remaining
-        return unwritten
+    def either(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return the fills of elements that have those of one array or of the other. An element has one number here, so
+        an element with two different fills counts as read."""
+        differ = (one != other) & (one != NO_FILL) & (other != NO_FILL)
+        self.read.update(one[differ].tolist(), other[differ].tolist())
+        fills: np.ndarray = np.maximum(one, other)
+        return fills
 
-    def is_unread_in(self, op: Operation, block: Block, unwritten: np.ndarray) -> bool:
-        """Return whether no user in an operation of the block reads an unwritten element."""
-        return all(_use(read_op(user), self.tile, unwritten.copy()) for user in self.users
-                   if (around := ancestor_in(block, user)) is not None and around == op)
+    def use(self, user: Operation, reaching: np.ndarray, numbers: dict[Value, int]) -> None:
+        """Note the fills that an operation reads, and change those of the elements that it writes."""
+        op = _numbered(read_op(user), numbers)
+        self.read_elements(op, reaching)
+        number = self.fills.get(user, NO_FILL)
+        for t in (t for _, t in op.targets() if t.handle == self.tile.handle):
+            elements = self.elements(t)
+            if elements is not None and not op.mask and not op.limits:
+                reaching[elements] = number
+            elif number != NO_FILL:
+                reaching[...] = self.either(reaching, np.full_like(reaching, number))
+
+    def use_repeatedly(self, around: Operation, block: Block, reaching: np.ndarray) -> None:
+        """Note the fills that a loop reads whose number of iterations is unknown: those before it and those in it."""
+        inside = [user for user in self.users
+                  if (ancestor := ancestor_in(block, user)) is not None and ancestor == around]
+        for user in inside:
+            if user in self.fills:
+                reaching[...] = self.either(reaching, np.full_like(reaching, self.fills[user]))
+        for user in inside:
+            self.read_elements(read_op(user), reaching)
+
+    def read_elements(self, op: Op, reaching: np.ndarray) -> None:
+        for t in (t for name, t in op.sources() if t.handle == self.tile.handle and not op.overwrites(name)):
+            elements = self.elements(t)
+            fills = reaching if elements is None else reaching[elements]
+            self.read.update(fills[fills != NO_FILL].tolist())
+
+    def elements(self, tile: Tile) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the rows and columns of a tile as indices of an array; None if they depend on the run."""
+        is_plain = not tile.access.symbols_used() and tile.access.partition is not None and (
+            tile.dtype is self.tile.dtype)
+        return elements_of(tile) if is_plain else None
 
 
 def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
@@ -153,21 +185,6 @@ def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
             form = form.substitute(position, number)
         return form
     return with_forms(op, numbered) if by_position else op
-
-
-def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
-    """Mark the elements that an operation writes; return False if it reads, or may read, an unwritten element."""
-    sources = [t for name, t in op.sources() if t.handle == tile.handle and not op.overwrites(name)]
-    targets = [t for _, t in op.targets() if t.handle == tile.handle]
-
-    def is_plain(t: Tile) -> bool:
-        return not t.access.symbols_used() and t.access.partition is not None and t.dtype is tile.dtype
-    if not all(is_plain(t) and not unwritten[elements_of(t)].any() for t in sources):
-        return False
-    for t in targets:
-        if is_plain(t) and not op.mask and not op.limits:
-            unwritten[elements_of(t)] = False
-    return True
 
 
 def elements_of(tile: Tile) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
+from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
@@ -115,7 +116,7 @@ class BodyPrinter:
             if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
-                if FRESH in op.extra:
+                if FRESH in op.extra or isinstance(op, TensorCopyPredicatedOp):     # or it keeps what nothing wrote
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)
         self.out.zeroed = {h for h in self.out.zeroed

@@ -100,9 +100,12 @@ class IndexValues:
         return self.in_program(self.texts[value])
 
     def form(self, linear: Linear, symbols: Sequence[Value]) -> IndexText:
-        """Return the text of a linear form of symbols."""
-        total = IndexText(linear.const)
-        for position, c in linear.symbols:
+        """Return the text of a linear form of symbols, those of outer loops first."""
+        total, terms = IndexText(linear.const), list(linear.symbols)
+        if len(terms) > 1:
+            order = {value: number for number, value in enumerate(self.texts)}
+            terms.sort(key=lambda term: order.get(symbols[term[0]], 0))
+        for position, c in terms:
             total = total.plus(self.of(symbols[position]), c)
         return total
 

@@ -55,6 +55,7 @@ FORMS = {
         {"op": "fn"}),
     "tensor_copy_predicated": PrintedCall("tensor_copy_predicated", {"src": "src", "predicate": "predicate"}),
     "tensor_reduce": PrintedCall("tensor_reduce", {"data": "src"}, attributes={"axis": "axes"}, paired=False),
+    "tensor_partition_reduce": PrintedCall("tensor_partition_reduce", {"data": "src"}),
     "memset": PrintedCall("memset", {}, attributes={"value": "value"}),
     "nc_matmul": PrintedCall("nc_matmul", {"stationary": "stationary", "moving": "moving"}),
     "nc_transpose": PrintedCall("nc_transpose", {"data": "src"}),

@@ -15,9 +15,10 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
+from nki_mlir.dialects.nisa.dynamic_access import PatternAddressed
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.dialects.nki.movement import Copying
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.source_locations import is_mlir_text
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
@@ -64,9 +65,12 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         elif loops:
             add_program_loops(copy)
         if not reduces_programs(copy):
+            _begin_at_first_element(copy)
             lines = str(not is_by_operation and is_mlir_text(copy)).lower()
             run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
                               pass_named("split-masked-loops", f"branches={str(in_python).lower()}")])
+            for function in operations_of(copy, lambda name: name == "func.func"):
+                erase_dead_code(function, printed=True)     # memsets for elements that only other iterations read
             follow_source(copy)
         set_in_branches(copy)
         _lower_masked(copy)
@@ -105,6 +109,20 @@ def _resolve_masks(module: Module, moves_rows: bool) -> None:
         elif not (on_box.mask or on_box.limits):
             write_op(on_box, make, operation.location, ir.InsertionPoint(operation))
             operation.erase()
+
+
+def _begin_at_first_element(module: Module) -> None:
+    """Let a table that run-time indices address begin at the first element that they reach, not at its tensor's first.
+    Then it moves from one iteration to the next, and a loop can take the place of iterations that Python has run."""
+    make = Attributes()
+    for operation in operations_of(module, lambda name: name.startswith("nisa.")):
+        op = read_op(operation) if is_tile_op(operation) else None
+        if not isinstance(op, PatternAddressed) or (table := op.reachable()) == op.table:
+            continue
+        start = op.start - (table.access.free.const - op.table.access.free.const)
+        moved = changed(op, lambda tile: tile, **{op.addressed_by_data: table}, start=start)
+        write_op(moved, make, operation.location, ir.InsertionPoint(operation))
+        operation.erase()
 
 
 def _lower_masked(module: Module) -> None:

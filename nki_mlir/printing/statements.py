@@ -240,7 +240,7 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
             return None
         free = (form.function, parameter) in ANY_DIMS and (form.function == "tensor_reduce" or not text.beta)
         exact = not form.paired and not free
-        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, form.paired)
+        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, form.paired or free)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
         return None

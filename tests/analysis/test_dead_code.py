@@ -35,6 +35,14 @@ STORE = '  "nki.store"(%y, %t) {access = [#rows, #whole], mask = #all} : (!x, !t
 STORE_LEFT = '  "nki.store"(%y, %t) {access = [#part, #left], mask = #all} : (!x, !t) -> ()\n  return\n}\n'
 
 
+FILL = '  "nki.memset"(%t{}) {{access = [#{}], mask = #all, value = 1.0 : f64}} : (!t{}) -> ()\n'
+
+
+def fill(part, symbols=""):
+    """Return a memset of a part of the tile."""
+    return FILL.format(symbols, part, ", index" if symbols else "")
+
+
 def load(part, source="part", symbols=""):
     index = ", index" if symbols else ""
     return (f'  "nki.load"(%t, %x{symbols}) {{access = [#{part}, #{source}], mask = #all}} : (!t, !x{index}) -> ()\n')
@@ -89,3 +97,24 @@ def test_zeros_that_loops_overwrite(body, goes):
         module = ir.Module.parse(HEAD + body + STORE)
         erase_dead_code(the_kernel(module).op, printed=True)
     assert len(operations_of(module, lambda name: name == "nki.memset")) == (not goes)
+
+
+@pytest.mark.parametrize(("body", "remaining"), [
+    (load("right") + fill("left") + load("left"), 0),
+    (fill("left") + load("right") + load("left"), 0),
+    (fill("left") + load("right"), 1),
+    (load("whole", "rows") + fill("left") + fill("right") + load("left"), 1),
+    (load("whole", "rows") + fill("left") + ADD + load("left"), 1),
+    (loop(fill("moving", ", %i") + load("moving", symbols=", %i")), 0),
+    (load("right") + loop(fill("left")) + loop(load("left")), 0),
+    (load("right") + loop(ADD + fill("left")) + load("left"), 2),
+    (fill("left") + when(load("left"), fill("left")) + load("right"), 1),
+    (fill("left") + when(load("left")) + load("right"), 1),
+    (load("whole", "rows") + when(fill("left") + load("left"), ADD), 0)])
+def test_fills_of_parts(body, remaining):
+    """A memset goes if others write each of its elements before one reads it, also in loops; the first one may, too."""
+    with shared_context():
+        module = ir.Module.parse(HEAD + body + STORE)
+        erase_dead_code(the_kernel(module).op, printed=True)
+    assert module.operation.verify()
+    assert len(operations_of(module, lambda name: name == "nki.memset")) == remaining

@@ -3,8 +3,8 @@
 
 ``python -m tests.printing.round_trip --counts FILE [--only FORM] [--programs N] [--seed N]`` adds programs to the
 counts of a file and prints a table: of each form (the generation of the kernels, and what their text is), how many were
-printed, refused and failed, and how many have the instructions of the original: within 2%, or as many where the text
-keeps the placement. It names the others by their number, which ``--show FORM NUMBER`` prints again, with what they have
+printed, refused and failed, how many have an equal second text, and how many have the instructions of the original:
+within 2%, or as many where the text keeps the placement. It names the others by their number, which ``--show FORM NUMBER`` prints again, with what they have
 that docs/limits.md names as a reason.
 ``--examples`` adds a row for the kernels of the examples.
 """
@@ -114,7 +114,10 @@ def judge(tally: Tally, form: Form, name: str, program: Program, launched: Any,
         if again is None:
             tally.rules[told[-1]] += 1
         else:
-            tally.stages["stable"] += told[-1] == "stable"
+            stable = told[-1] == "stable"
+            tally.stages["stable"] += stable
+            if not stable:
+                tally.rules[f"{name} {told[-1]}"] += 1
         if again is not None and form.within is not None:
             arrays = list(program.arrays.values())
             cause = differing(instructions(launched, arguments or arrays), instructions(again, arrays), form.within)

@@ -374,7 +374,7 @@ def begun(x, first):
     rows, begin, sums = nl.load(x), nl.load(first), nl.ndarray(x.shape, x.dtype)
     nisa.tensor_scalar_cumulative(sums, rows, op0=nl.multiply, op1=nl.add, imm0=2.0, imm1=begin,
                                   reduce_cmd=nisa.reduce_cmd.load_reduce)
-    nisa.memset(begin, 0.0)
+    nisa.tensor_copy(begin, rows[:, 0:1])
     nisa.dma_copy(out, sums)
     return out
 
@@ -395,8 +395,8 @@ def test_a_sum_that_begins_with_what_is_overwritten_is_refused(monkeypatch):
     module, = begun.lower(ROWS, np.ones((16, 1), np.float32)).specialization.modules
     lines = str(module).splitlines()
     adds = next(n for n, line in enumerate(lines) if "nisa.tensor_scalar_cumulative" in line)
-    clears = next(n for n, line in enumerate(lines) if n > adds and "memset" in line)
-    lines.insert(adds, lines.pop(clears))
+    overwrites = next(n for n, line in enumerate(lines) if n > adds and "nisa.tensor_copy" in line)
+    lines.insert(adds, lines.pop(overwrites))
     with module.context:
         moved = type(module).parse("\n".join(lines))
     with pytest.raises(Unprintable, match="a sum that begins with the earlier contents of a tile cannot be printed"):

@@ -75,6 +75,37 @@ TEXTS = {
         nl.store(kept[0], half)
         turned[...] = nl.load_transpose2d(kept[0])
         nl.store(out, nl.transpose(nl.copy(turned, dtype=nl.float32)))""",
+    "a fill of parts that a loop overwrites": """
+        parts = nl.ndarray((64, 96), nl.float32)
+        for i in nl.affine_range(2):
+            parts[:, nl.ds(i * 48, 24)] = 0.5
+            parts[:, nl.ds(i * 48, 24)] = nl.exp(tile[:, nl.ds(i * 48, 24)])
+            parts[:, nl.ds(i * 48 + 24, 24)] = 0.5
+        nl.store(out, parts)""",
+    "a fill that only other iterations read": """
+        parts = nl.ndarray((64, 96), nl.float32)
+        for i in nl.affine_range(3):
+            part = nl.ds(i * 32, 32)
+            parts[:, part] = 0.5
+            parts[:, part] = nl.add(parts[:, part], tile[:, part], mask=i >= 1)
+            parts[:, part] = nl.copy(tile[:, part], mask=i < 1)
+        nl.store(out, parts)""",
+    "a sum over partitions of a tile with two axes": """
+        kept = nl.copy(tile.reshape((64, 8, 12)))
+        total = nisa.tensor_partition_reduce(np.add, data=kept)
+        tile[0:1, 0:96] = nl.copy(total.reshape((1, 96)))
+        nl.store(out, tile)""",
+    "a minimum under a mask, with results that nothing reads": """
+        least = nl.full((64, 1), 5, nl.float32)
+        p, f = nl.arange(64)[:, None], nl.arange(96)[None, :]
+        larger = nisa.tensor_scalar_reduce(data=tile, op0=np.maximum, operand0=0.25, reduce_op=np.min,
+                                           reduce_res=least, mask=p == f, dtype=nl.float32)
+        tile[:, 0:1] = nl.copy(least)
+        nl.store(out, tile)""",
+    "rows in reverse order, in a loop": """
+        p, f = nl.arange(32)[:, None], nl.arange(96)[None, :]
+        for i in nl.affine_range(2):
+            nl.store(out[i * 32 + 31 - p, f], nl.exp(nl.load(x[i * 32 + p, f])))""",
 }
 
 
