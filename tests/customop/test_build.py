@@ -435,8 +435,8 @@ def test_numbers_in_kernels__are_those_of_other_calls(files, on):
     for d, i in ((0.5, 4), (True, np.int64(3))):
         assert np.array_equal(nki.jit(scaled).on(on)(X, d, i), X * d * i)
     for index, d, i, expected in ((1, "2", 3, "a number"), (2, 2, "3", "a number"), (2, 2, None, "a number"),
-                                  (2, 2, 1.5, "a whole number"),
-                                  (2, 2, 2**53 + 1, "a whole number of at most 53 bits")):
+                                  (2, 2, 1.5, "an integer"),
+                                  (2, 2, 2**53 + 1, "an integer of at most 53 bits")):
         with pytest.raises(WrongArgument, match=rf"argument {index} of my_ops.*\n(.*\n)*  fix: pass {expected}"):
             nki.jit(scaled).on(on)(X, d, i)
 
