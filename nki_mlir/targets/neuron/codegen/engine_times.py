@@ -9,12 +9,13 @@ from nki_mlir.targets.neuron.codegen.graph_columns import columns_of
 from nki_mlir.targets.neuron.codegen.ready_steps import ReadySteps
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.timing.dma_engines import DmaEngines
 from nki_mlir.targets.neuron.timing.event_queue import EventQueue
 from nki_mlir.targets.neuron.timing.ramp import RampSpeed
 from nki_mlir.targets.runtime.compiled_class import float_array, int_array, new_array, new_floats
 
 TURNS = len(ENGINES)
-STEPS = ("is_transfer", "stores", "tables", "transfer", "parts", "hbm_ns", "under_way")
+STEPS = ("is_transfer", "stores", "tables", "transfer")
 CHOICES = ("forms", "only", "busy", "result", "result_in_engine", "port", "share", "loaded")
 
 
@@ -27,9 +28,6 @@ class EngineTimes(EventQueue, ReadySteps):
     By engine: ``free_at``; ``missing_ns``, the ns of the steps to start that no other engine may run; ``turns``: when
     it takes its turn among the transfers of one time, whose ``triggered`` step it has; ``queues``, the transfers that
     are under way: loads, then stores. ``table``: the set of functions that the scalar engine has.
-
-    By transfer: ``parts``, the ns of each DMA engine; ``hbm_ns`` and ``under_way``. ``dma_free``: when each DMA engine
-    is free.
     """
 
     count: int
@@ -61,12 +59,7 @@ class EngineTimes(EventQueue, ReadySteps):
     scalar_free: float
     ramp: RampSpeed
     ramp_engine: int
-    parts: list[float]
-    hbm_ns: list[float]
-    under_way: list[float]
-    dma_engines: int
-    dma_free: list[float]
-    hbm_free: float
+    dma: DmaEngines
     trigger_ns: float
     notify_ns: float
 
@@ -94,7 +87,7 @@ class EngineTimes(EventQueue, ReadySteps):
         assert len(ramps) <= 1                      # the tensor engine's
         self.ramp_engine, ramp = next(iter(ramps.items()), (-1, None))
         self.ramp = RampSpeed(ramp)
-        self.dma_engines, self.dma_free, self.hbm_free = machine.dma_engines, new_floats(machine.dma_engines), 0.0
+        self.dma = DmaEngines(columns, machine, 1)
         self.trigger_ns, self.notify_ns = float(costs.dma.trigger_ns), float(costs.dma.notify_ns)
 
     def occupy_engine(self, k: int, engine: int, time: float) -> float:
@@ -123,29 +116,5 @@ class EngineTimes(EventQueue, ReadySteps):
             k = self.triggered[turn]
             if k >= 0:
                 self.triggered[turn] = -1
-                number = self.transfer[k]
-                moved = time + self.trigger_ns + self.under_way[number]
-                if self.under_way[number] == 0.0:
-                    moved = self.end_of_transfer(number, moved)
+                moved = self.dma.move(0, self.transfer[k], time + self.trigger_ns, k)
                 self.push(moved + self.notify_ns, k + 2 * self.count)
-
-    def end_of_transfer(self, number: int, earliest: float) -> float:
-        """Occupy the DMA engines with a transfer whose first byte can move at ``earliest``, and return its end.
-        Engines that are free at one time and move equal parts are all occupied until that end; else only the slowest
-        is, and the others until they have moved their parts."""
-        first, even = number * self.dma_engines, True
-        begin, slowest, end = max(self.dma_free[0], earliest), 0, -1.0
-        for engine in range(self.dma_engines):
-            part, start = self.parts[first + engine], max(self.dma_free[engine], earliest)
-            even = even and part == self.parts[first] and self.dma_free[engine] == self.dma_free[0]
-            begin = min(begin, start)
-            if start + part > end:
-                slowest, end = engine, start + part
-        self.hbm_free = max(self.hbm_free, begin) + self.hbm_ns[number]
-        end = max(end, self.hbm_free)
-        for engine in range(self.dma_engines):
-            part = self.parts[first + engine]
-            if part != 0.0 or even:
-                is_last = even or engine == slowest
-                self.dma_free[engine] = end if is_last else max(self.dma_free[engine], earliest) + part
-        return end

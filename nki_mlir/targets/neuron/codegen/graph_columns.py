@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The data of a scheduling graph as arrays of numbers, which all list schedules of the graph share."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nki_mlir.machine import Machine
 from nki_mlir.targets.neuron.codegen.dependence_scan import joined
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.timing.dma_engines import transfer_columns
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 
@@ -33,15 +32,7 @@ def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
     columns["loaded"] = np.array([                      # a copy within SBUF, which is no load, has two buffers
         graph.size[buffers[0]] if transfer is not None and transfer.loads and len(buffers) == 1 else -1
         for transfer, buffers in zip(graph.transfers, graph.buffers)], np.int64)
-    return columns | transfer_columns(graph.transfers, graph.machine)
-
-
-def transfer_columns(transfers: Sequence[TimedTransfer | None], machine: Machine) -> dict[str, Any]:
-    """Return the number of each step's transfer, and the times of each distinct transfer."""
     numbers: dict[TimedTransfer, int] = {}
-    of_steps = [-1 if transfer is None else numbers.setdefault(transfer, len(numbers)) for transfer in transfers]
-    rate = machine.hbm_bytes_per_ns(1)
-    return {"transfer": np.array(of_steps, np.int64),
-            "parts": np.array([transfer.parts for transfer in numbers], np.float64).reshape(-1),
-            "hbm_ns": np.array([transfer.hbm_bytes / rate for transfer in numbers], np.float64),
-            "under_way": np.array([transfer.under_way for transfer in numbers], np.float64)}
+    columns["transfer"] = np.array([-1 if transfer is None else numbers.setdefault(transfer, len(numbers))
+                                    for transfer in graph.transfers], np.int64)
+    return columns | transfer_columns(numbers, graph.machine, 1)

@@ -3,10 +3,23 @@
 
 from collections.abc import Collection
 from math import inf
+from typing import Any
 
 from nki_mlir.machine import Machine
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 from nki_mlir.targets.runtime.compiled_class import float_array, int_array, new_array, new_floats
+
+COLUMNS = ("parts", "mean_part", "hbm", "hbm_bytes", "under_way")
+
+
+def transfer_columns(transfers: Collection[TimedTransfer], machine: Machine, cores: int) -> dict[str, Any]:
+    """Return the data of transfers as arrays, for programs that run on ``cores`` cores at the same time."""
+    rate = machine.hbm_bytes_per_ns(cores)
+    return {"parts": float_array([transfer.parts for transfer in transfers]).reshape(-1),
+            "mean_part": float_array([sum(transfer.parts) / machine.dma_engines for transfer in transfers]),
+            "hbm": float_array([transfer.hbm_bytes / rate for transfer in transfers]),
+            "hbm_bytes": int_array([transfer.hbm_bytes for transfer in transfers]),
+            "under_way": float_array([transfer.under_way for transfer in transfers])}
 
 
 class DmaEngines:
@@ -35,14 +48,11 @@ class DmaEngines:
     ends: list[float]
     at_once: bool
 
-    def __init__(self, transfers: Collection[TimedTransfer], machine: Machine, cores: int) -> None:
+    def __init__(self, columns: dict[str, Any], machine: Machine, cores: int) -> None:
+        """``columns``: the data of the transfers, as ``transfer_columns`` returns them."""
         count = self.dma_engines = machine.dma_engines
-        rate = machine.hbm_bytes_per_ns(cores)
-        self.parts = float_array([transfer.parts for transfer in transfers]).reshape(-1)
-        self.mean_part = float_array([sum(transfer.parts) / count for transfer in transfers])
-        self.hbm = float_array([transfer.hbm_bytes / rate for transfer in transfers])
-        self.hbm_bytes = int_array([transfer.hbm_bytes for transfer in transfers])
-        self.under_way = float_array([transfer.under_way for transfer in transfers])
+        for name in COLUMNS:
+            setattr(self, name, columns[name])
         self.dma_free, self.holders, self.hbm_free = new_floats(cores * count), new_array(cores * count, -1), 0.0
         self.moved_bytes, self.moving_ns = new_array(cores), new_floats(cores)
         self.begin, self.preceding, self.ends, self.at_once = 0.0, -1, new_floats(count), True

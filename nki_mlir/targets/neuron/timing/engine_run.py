@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from nki_mlir.machine import Machine
-from nki_mlir.targets.neuron.timing.dma_engines import DmaEngines
+from nki_mlir.targets.neuron.timing.dma_engines import DmaEngines, transfer_columns
 from nki_mlir.targets.neuron.timing.engine_registers import DIVISION, EngineRegisters
 from nki_mlir.targets.neuron.timing.event_queue import EventQueue
 from nki_mlir.targets.neuron.timing.ramp import RampSpeed
@@ -103,7 +103,9 @@ class EngineRun(EventQueue, EngineRegisters):
         self.waits_for_itself = int_array([stream.waits_for_itself for stream in streams])
         self.ramps = [ramp for ramp in ramps if ramp is not None]
         self.ramp = int_array([self.ramps.index(ramp) if ramp is not None else -1 for ramp in ramps])
-        self.dma = DmaEngines(self.timed_transfers, machine, len(semaphores))
+        core_count = len(semaphores)
+        transfers = transfer_columns(self.timed_transfers, machine, core_count)
+        self.dma = DmaEngines(transfers, machine, core_count)
         self.notes = RunNotes(notes, machine.dma_engines)
         self.trigger, self.notify = float(machine.costs.dma.trigger_ns), float(machine.costs.dma.notify_ns)
         self.refill = float(machine.costs.control.refill_ns)
@@ -118,7 +120,7 @@ class EngineRun(EventQueue, EngineRegisters):
         self.change_times, self.change_amounts, self.change_events = new_floats(0), new_array(0), new_array(0)
         self.change_next, self.spare, self.spare_count = new_array(0), -1, 0
         self.add_spare(16 * ROOM, True)
-        self.port_free = new_floats(len(semaphores) * PORTS)
+        self.port_free = new_floats(core_count * PORTS)
         self.port_holders = new_array(len(self.port_free), -1)
         self.decided = new_array(NEAR * len(self.kinds), -1)
         self.executed, self.end = 0, 0.0
