@@ -38,6 +38,20 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--target",
                    help="compile a kernel or a module for trn1, trn2 or trn3" + command.targets_of_plugins())
     command.add_plugins(p)
+    add_timing(p)
+    add_comparison(p)
+    add_stepping(p)
+    p.add_argument("--witness", metavar="FILE",
+                   help="write an order in which unordered accesses of instruction streams lead to a wrong value")
+    p.add_argument("--order", metavar="FILE",
+                   help="run instruction streams in the order that --witness wrote, without a check")
+    p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
+    p.add_argument("--quiet", action="store_true", help="do not print the results")
+    return p
+
+
+def add_timing(p: argparse.ArgumentParser) -> None:
+    """Add the options that predict times."""
     p.add_argument("--time", action="store_true",
                    help="predict how long the source takes on the device, with a timed model, without computing values")
     p.add_argument("--as-written", action="store_true",
@@ -54,6 +68,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
                    help="choose the form of --profile: a page with its data (default), or tables of the "
                         "vendor's schema")
+
+
+def add_comparison(p: argparse.ArgumentParser) -> None:
+    """Add the options that compare results, and that check a kernel."""
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
                    help="also run on these executors (without a value: on all) and compare; exit with status 1 "
                         "if they differ")
@@ -67,14 +85,6 @@ def parser() -> argparse.ArgumentParser:
                    help="print every mistake that the checkers find in a kernel for these arguments; exit with status "
                         "1 if there is an error")
     command.add_check(p)
-    add_stepping(p)
-    p.add_argument("--witness", metavar="FILE",
-                   help="write an order in which unordered accesses of instruction streams lead to a wrong value")
-    p.add_argument("--order", metavar="FILE",
-                   help="run instruction streams in the order that --witness wrote, without a check")
-    p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
-    p.add_argument("--quiet", action="store_true", help="do not print the results")
-    return p
 
 
 def add_stepping(p: argparse.ArgumentParser) -> None:

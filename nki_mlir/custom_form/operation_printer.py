@@ -5,7 +5,7 @@
 differs is written in MLIR's own form; an operation that still differs stays in the generic form.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.custom_form.lexing import NAME, VALUE, Cursor, MalformedForm
@@ -164,12 +164,12 @@ class OperationPrinter:
                 clauses.append(f"{word} " + (exact_constraints(str(attributes[key]), symbols) if key in raw
                                              else named_constraints(mask, symbols)))
         listed = {}
-        for name, kind in form.listed.items():
+        for name in form.listed:
             value = getattr(tile_op, name)
             if name in raw:
                 listed[name] = str(attributes[name])
-            elif name not in form.defaults or same_value(form.defaults[name]) != same_value(value):
-                listed[name] = named(value, symbols) if kind is Linear else value_text(value, str(attributes[name]))
+            elif not is_default(form.defaults, name, value):
+                listed[name] = value_text(value, str(attributes[name]), symbols)
         for name in ("mask", "nki.limits"):
             if RAW + name in raw and name in attributes:
                 listed[name] = str(attributes[name])
@@ -204,9 +204,17 @@ def symbols_clause(text: str, symbols: Sequence[str]) -> list[str]:
     return [] if used_symbols == list(symbols) else [f"symbols({', '.join(symbols)})"]
 
 
-def value_text(value: object, text: str) -> str:
-    """Return the text of a plain value; a value that is long in MLIR's form is written as in Python."""
+def is_default(defaults: Mapping[str, object], name: str, value: object) -> bool:
+    """Return whether a field has its default value, which the text omits."""
+    return name in defaults and same_value(defaults[name]) == same_value(value)
+
+
+def value_text(value: object, text: str, symbols: Sequence[str]) -> str:
+    """Return the text of a field's value, in ``symbols`` if it is affine. ``text`` is MLIR's form, which is longer for
+    some plain values than Python's."""
     match value:
+        case Linear():
+            return named(value, symbols)
         case bool():
             return "true" if value else "false"
         case str():

@@ -10,16 +10,14 @@ from typing import Any
 
 from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.custom_form.lexing import NAME, Cursor, MalformedForm
-from nki_mlir.custom_form.linear_text import named
 from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, form_of
-from nki_mlir.custom_form.operation_printer import bare, braces, symbols_clause, value_text
+from nki_mlir.custom_form.operation_printer import bare, braces, is_default, symbols_clause, value_text
 from nki_mlir.custom_form.stream_reader import LEFT_OUT, MEMORIES, NUMBERED, ControlForm, StreamReader
 from nki_mlir.custom_form.subscripts import buffer_of, subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
-from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.attributes import MalformedAttribute, read_access, read_value
 from nki_mlir.dialects.isa import instruction as isa
-from nki_mlir.dialects.operation_kind import same_value
 
 SUCCESSORS = re.compile(r"\(\)\[([^\]]*)\]")
 Attributes = dict[str, Any]
@@ -106,8 +104,8 @@ class StreamPrinter:
             if name == "engine":
                 continue
             value = read_value(fields[name], kind, name)
-            if name not in cls.defaults or same_value(cls.defaults[name]) != same_value(value):
-                listed[name] = named(value, registers) if kind is Linear else value_text(value, str(fields[name]))
+            if not is_default(cls.defaults, name, value):
+                listed[name] = value_text(value, str(fields[name]), registers)
         return [*words, *symbols_clause(" ".join([*words, *listed.values()]), registers)], listed
 
     def control(self, cls: type[isa.Control], fields: Attributes) -> tuple[list[str], dict[str, str]]:

@@ -219,7 +219,23 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
         assert np.array_equal(f(jnp.ones((4, 8), jnp.float32)), np.full((4, 8), 2.0))
     """
     division = DivisionRule(rule, split)
+    differentiable = transformable(divided(function, division), getattr(function, "__name__", "of a function"))
 
+    @wraps(function)
+    def run(*operands: object) -> object:
+        shapes = jax.eval_shape(function, *operands)
+        is_single = not isinstance(shapes, (tuple, list))
+        division.check(operands, [shapes] if is_single else shapes)
+        try:
+            results = differentiable(*operands)
+        except KernelNotDifferentiable as error:
+            raise error.here() from None
+        return results[0] if is_single else type(shapes)(results)
+    return run
+
+
+def divided(function: Callable[..., object], division: DivisionRule) -> Callable[..., Any]:
+    """Return a function of several results that tells XLA's partitioner how devices divide its operands and results."""
     def several(*operands: object) -> tuple[object, ...]:
         outputs = function(*operands)
         return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
@@ -234,25 +250,12 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     def partition(mesh: object, operands: Sequence[object], results: object) -> tuple[object, ...]:
         operand_shardings, result_shardings = shardings(mesh, operands)
         return mesh, several, result_shardings, operand_shardings
-    options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": division.fixed}
+    options: dict[str, object] = {"sharding_rule": division.text, "need_replication_factors": division.fixed}
     takes = inspect.signature(call.def_partition).parameters
     infer = lambda mesh, operands, results: shardings(mesh, operands)[1]
     call.def_partition(partition, infer_sharding_from_operands=infer,
                        **{name: value for name, value in options.items() if name in takes})
-
-    differentiable = transformable(call, getattr(function, "__name__", "of a function"))
-
-    @wraps(function)
-    def run(*operands: object) -> object:
-        shapes = jax.eval_shape(function, *operands)
-        is_single = not isinstance(shapes, (tuple, list))
-        division.check(operands, [shapes] if is_single else shapes)
-        try:
-            results = differentiable(*operands)
-        except KernelNotDifferentiable as error:
-            raise error.here() from None
-        return results[0] if is_single else type(shapes)(results)
-    return run
+    return call
 
 
 def transformable(call: Callable[..., object], name: str) -> Callable[..., Any]:

@@ -9,6 +9,8 @@ from math import prod
 
 import torch
 
+from nki_mlir.frameworks.torch_pools import for_each_axis
+
 aten = torch.ops.aten
 
 
@@ -107,7 +109,7 @@ def average_pool(rank: int) -> Callable[..., object]:
                  ) -> object:
         if ceil_mode:
             return NotImplemented
-        sizes, steps, pads = ([*v] * (rank // len(v)) for v in (kernel_size, stride or kernel_size, padding))
+        sizes, steps, pads = for_each_axis(rank, kernel_size, stride or kernel_size, padding)
         grad = grad.reshape(-1, 1, *grad.shape[-rank:])
         if divisor_override is not None:
             grad = grad / divisor_override

@@ -10,14 +10,18 @@ import torch
 aten = torch.ops.aten
 
 
+def for_each_axis(rank: int, *arguments: Sequence[int]) -> list[list[int]]:
+    """Return arguments of a pool with a number for each of ``rank`` axes; an argument may have one number for all."""
+    return [[*argument] * (rank // len(argument)) for argument in arguments]
+
+
 # -- maxima ------------------------------------------------------------------------------------------------------------
 def max_pool(op: Any, rank: int) -> Callable[..., object]:
     """Pad before a max pool whose last windows leave the tensor (``ceil_mode``): upstream pads both sides alike. It
     also takes a stride that is not named for 1 if the positions are read."""
     def computed(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
                  dilation: Sequence[int] = (1,), ceil_mode: bool = False) -> object:
-        sizes, steps, pads, dilations = ([*v] * (rank // len(v)) for v in (
-            kernel_size, stride or kernel_size, padding, dilation))
+        sizes, steps, pads, dilations = for_each_axis(rank, kernel_size, stride or kernel_size, padding, dilation)
         if not ceil_mode:
             return NotImplemented if stride else op(a, sizes, steps, pads, dilations)
         shape, around = a.shape[-rank:], list[int]()
@@ -104,7 +108,7 @@ def average_pool(rank: int) -> Callable[..., object]:
                  ) -> object:
         if not ceil_mode and (rank == 2 or divisor_override is None):
             return NotImplemented
-        sizes, steps, pads = ([*v] * (rank // len(v)) for v in (kernel_size, stride or kernel_size, padding))
+        sizes, steps, pads = for_each_axis(rank, kernel_size, stride or kernel_size, padding)
         shape, none = a.shape[-rank:], [0] * rank
         after = [pad + max(0, extent_of_windows(n, size, step, pad) - n - 2 * pad) if ceil_mode else pad
                  for n, size, step, pad in zip(shape, sizes, steps, pads)]

@@ -131,20 +131,16 @@ MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "ti
 CODE = "__code__", "__defaults__", "__kwdefaults__"         # of a function
 
 
-def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
-    """Call ``refuse`` with a description at the first act that no kernel needs.
+def below(*roots: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a path is one of these, or in one of these directories."""
+    prefixes = tuple(os.path.join(root, "") for root in roots)
+    return lambda path: path in roots or path.startswith(prefixes)
 
-    The audit hook stays until the process ends.
-    """
-    roots = tuple(str(p) for p in (*libraries(), *map(Path, SYSTEM)))
-    scratch_path, devices = str(scratch.resolve()), set(DEVICES)
-    join, absolute, frame = os.path.join, os.path.abspath, sys._getframe
-    starts, looks, changes, lists, packages = STARTS, LOOKS, CHANGES, LISTS, dict(PACKAGES)
-    modules, keepers = MODULES, trusted_files()
-    write_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-    def below(path: str, root: str) -> bool:
-        return path == root or path.startswith(join(root, ""))
+def path_check(scratch: Path, readable: Callable[[str], bool], refuse: Callable[[str], NoReturn]
+               ) -> Callable[[object, str, bool], None]:
+    """Return a function that refuses paths which a candidate may not read, or write."""
+    in_scratch, devices, absolute = below(str(scratch.resolve())), set(DEVICES), os.path.abspath
 
     def check_path(value: object, verb: str, writes: bool) -> None:
         if isinstance(value, bytes):
@@ -154,9 +150,20 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
         if not isinstance(value, str):
             return
         path = absolute(value)
-        if path in devices or below(path, scratch_path) or (not writes and any(below(path, root) for root in roots)):
-            return
-        refuse(f"{verb} {value}")
+        if not (path in devices or in_scratch(path) or (not writes and readable(path))):
+            refuse(f"{verb} {value}")
+    return check_path
+
+
+def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
+    """Call ``refuse`` with a description at the first act that no kernel needs.
+
+    The audit hook stays until the process ends.
+    """
+    readable, frame = below(*map(str, (*libraries(), *map(Path, SYSTEM)))), sys._getframe
+    starts, looks, changes, lists, packages = STARTS, LOOKS, CHANGES, LISTS, dict(PACKAGES)
+    modules, keepers, check_path = MODULES, trusted_files(), path_check(scratch, readable, refuse)
+    write_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open":
@@ -166,8 +173,7 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
         elif event in starts:
             refuse(f"starts a process ({event})")
         elif event in looks:
-            caller = frame(1).f_code.co_filename
-            if not any(below(caller, root) for root in roots):
+            if not readable(frame(1).f_code.co_filename):
                 refuse(f"inspects its process ({event})")
         elif event in changes:
             check_path(arguments[0], "changes the file", True)

@@ -79,9 +79,7 @@ class FreeRanges:
             if after < end:
                 starts[k] = after
             else:
-                self.count -= 1
-                for at in range(k, self.count):
-                    starts[at], ends[at] = starts[at + 1], ends[at + 1]
+                self.remove(k)
             return
         ends[k] = address
         if after < end:
@@ -94,6 +92,13 @@ class FreeRanges:
             starts[at], ends[at] = starts[at - 1], ends[at - 1]
         starts[k], ends[k] = start, end
         self.count += 1
+
+    def remove(self, k: int) -> None:
+        """Remove the range with number ``k``."""
+        starts, ends = self.starts, self.ends
+        self.count -= 1
+        for at in range(k, self.count):
+            starts[at], ends[at] = starts[at + 1], ends[at + 1]
 
     def within(self, start: int, end: int, size: int, from_end: bool) -> int:
         """Return an address in a range that crosses no bank; -1 if there is none."""
@@ -121,9 +126,7 @@ class FreeRanges:
         joins_next, joins_previous = k < self.count and starts[k] == end, k > 0 and ends[k - 1] == address
         if joins_next and joins_previous:
             ends[k - 1] = ends[k]
-            self.count -= 1
-            for at in range(k, self.count):
-                starts[at], ends[at] = starts[at + 1], ends[at + 1]
+            self.remove(k)
         elif joins_next:
             starts[k] = address
         elif joins_previous:

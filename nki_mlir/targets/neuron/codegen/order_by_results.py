@@ -9,12 +9,11 @@ on chip. The pass orders straight-line code by dependences: among the instructio
 comes first after which the earliest of the last instructions comes, those on which no other depends.
 """
 
-from heapq import heapify, heappop, heappush
-
 from nki_mlir.dialects.instruction_order import NO_REORDER
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.ranked_order import ranked_order
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, forget_addresses
 
 
@@ -29,25 +28,13 @@ def order_by_results(code: Code, dependences: RunDependences | None = None) -> b
     if not all([isinstance(step, InstructionStep) and NO_REORDER not in step.op.extra for step in steps]):
         return False
     before = (dependences or RunDependences()).of([step.op for step in steps]).lists
-    users: list[list[int]] = [[] for _ in steps]
-    for k, earlier in enumerate(before):
-        for other in earlier:
-            users[other].append(k)
-    results = list(range(len(steps)))           # the first of the last steps that come after a step
-    for k in range(len(steps) - 1, -1, -1):
-        if users[k]:
-            results[k] = min([results[user] for user in users[k]])
-    missing = [len(earlier) for earlier in before]
-    ready = [(results[k], k) for k, count in enumerate(missing) if not count]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, k = heappop(ready)
-        order.append(k)
-        for user in users[k]:
-            missing[user] -= 1
-            if not missing[user]:
-                heappush(ready, (results[user], user))
+    results = [len(steps)] * len(steps)         # the first of the last steps that come after a step
+    for k in reversed(range(len(steps))):
+        if results[k] == len(steps):
+            results[k] = k                      # no step depends on it
+        for other in before[k]:
+            results[other] = min(results[other], results[k])
+    order = ranked_order(before, results)
     if order == list(range(len(steps))):
         return False
     forget_addresses(code)

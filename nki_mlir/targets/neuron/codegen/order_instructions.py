@@ -7,11 +7,10 @@ before:  a = exp x {nki.after = ["2"]}             after:  b = tanh y {nki.label
 An instruction moves only if it stands before one that it must come after (``depends_on`` and ``with_schedule`` of the
 language); those that need its result move with it. Later passes keep this order: a label is a dependence to them
 (``dependences.py``). Instructions do not move across loops of the device and branches, nor across one that is marked
-``nki.no_reorder``; an order that asks for that, or contradicts the data, is an error.
+``nki.no_reorder``; an order that requires that, or contradicts the data, is an error.
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 from typing import NoReturn
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -19,6 +18,7 @@ from nki_mlir.dialects.instruction_order import AFTER, NO_REORDER, label_of, lab
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import dependences_between, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.ranked_order import ranked_order
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks, steps_in
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
@@ -91,22 +91,9 @@ def program_order(run: Sequence[InstructionStep]) -> list[set[int]]:
 def sorted_steps(run: Sequence[InstructionStep], before: Sequence[set[int]], labelled: dict[str, list[int]]
                  ) -> list[int]:
     """Return the numbers of the steps in an order that obeys ``before``; of several steps the first one comes next."""
-    users: list[list[int]] = [[] for _ in run]
-    for k, earlier in enumerate(before):
-        for other in earlier:
-            users[other].append(k)
-    missing = [len(earlier) for earlier in before]
-    ready = [k for k, count in enumerate(missing) if count == 0]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        k = heappop(ready)
-        order.append(k)
-        for user in users[k]:
-            missing[user] -= 1
-            if missing[user] == 0:
-                heappush(ready, user)
-    left = [k for k, count in enumerate(missing) if count]
+    order = ranked_order(before, range(len(run)))
+    ordered = set(order)
+    left = [k for k in range(len(run)) if k not in ordered]
     for k in left:
         for label in labels_before(run[k].op):
             for other in labelled.get(label, ()):

@@ -15,7 +15,6 @@ among the eight greatest of each piece: one more instruction computes them. Each
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 from itertools import chain
 from math import prod
 
@@ -29,6 +28,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import dependences_between, separate_memory, touched
 from nki_mlir.targets.neuron.codegen.fuse_instructions import plain
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.ranked_order import ranked_order
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
@@ -169,20 +169,4 @@ def by_pieces(parts: Sequence[Sequence[InstructionStep]]) -> list[InstructionSte
     steps = list(chain.from_iterable(parts))
     ranks = [(piece, k) for k, part in enumerate(parts) for piece in range(len(part))]
     before = dependences_between(touched([step.op for step in steps], separate_memory), every=True)
-    later: list[list[int]] = [[] for _ in steps]
-    waits = [0] * len(steps)
-    for k, earlier in enumerate(before):
-        waits[k] = len(earlier)
-        for other in earlier:
-            later[other].append(k)
-    ready = [(ranks[k], k) for k in range(len(steps)) if not waits[k]]
-    heapify(ready)
-    order = list[InstructionStep]()
-    while ready:
-        _, k = heappop(ready)
-        order.append(steps[k])
-        for other in later[k]:
-            waits[other] -= 1
-            if not waits[other]:
-                heappush(ready, (ranks[other], other))
-    return order
+    return [steps[k] for k in ranked_order(before, ranks)]

@@ -100,8 +100,7 @@ def test_values__stay() -> None:
 
 @pytest.mark.parametrize("old, new", [
     ("tile.access != target.access", "False"),
-    ("waits[k] = len(earlier)", "waits[k] = 0"),
-    ("if not waits[other]:", "if waits[other] <= 1:"),
+    ("ranked_order(before, ranks)", "ranked_order([()] * len(ranks), ranks)"),
     ("Linear(by * start)", "Linear(by)"),
     ("columns_of(values, count * k, count)", "columns_of(values, 0, count)"),
     ("src=columns_of(src, *span)", "src=columns_of(src, *spans[0])"),
