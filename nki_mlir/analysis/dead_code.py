@@ -172,7 +172,7 @@ class _ReachingFills:
     def elements(self, tile: Tile) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the rows and columns of a tile as indices of an array; None if they depend on the run."""
         is_plain = not tile.access.symbols_used() and tile.access.partition is not None and (
-            tile.dtype is self.tile.dtype)
+            tile.dtype.itemsize == self.tile.dtype.itemsize)
         return elements_of(tile) if is_plain else None
 
 

@@ -116,7 +116,9 @@ class BodyPrinter:
             if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
-                if FRESH in op.extra or isinstance(op, TensorCopyPredicatedOp):     # or it keeps what nothing wrote
+                if isinstance(op, TensorCopyPredicatedOp):              # which may keep what nothing wrote
+                    self.out.zeroed.add(op.dst.handle)
+                if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)
         self.out.zeroed = {h for h in self.out.zeroed

@@ -5,7 +5,7 @@ Rows move to a new tile and back. Under a mask that does not select a box of ele
 and ``tensor_copy_predicated`` copies the elements that the mask selects.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeGuard
@@ -13,13 +13,16 @@ from typing import TypeGuard
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, same_elements
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
+from nki_mlir.dialects.nisa.microscaling import NcMatmulMxOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.nki.movement import Copying, CopyOp, MemsetOp
 from nki_mlir.dialects.op import Op, TileField, changed
 from nki_mlir.dialects.scalar_body import Elementwise
 from nki_mlir.dialects.target_rules import rows_around, starts_legally
 from nki_mlir.dialects.verification import verify
 from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, rows_of, with_target_forwards
@@ -49,10 +52,17 @@ def placed(text: KernelText, op: Op) -> Iterator[Op]:
         staged[field.name] = copy = copy if copy is not None else _staged(text, op, field, tile)
         if not field.writes:
             copies.append((tile, copy))
-    yield changed(op, lambda tile: tile, **staged)
+    yield _with_implicit_sum(text, changed(op, lambda tile: tile, **staged), staged)
     for field, tile in moved:
         if field.writes:
             put_rows(text, op, tile, staged[field.name])
+
+
+def _with_implicit_sum(text: KernelText, op: Op, staged: Mapping[str, Tile]) -> Op:
+    """Return the operation, marked as an implicit sum if it is a product that begins one in a new tile."""
+    is_implied = isinstance(op, MatrixProduct | NcMatmulMxOp) and "dst" in staged and not (
+        op.accumulate or text.beta or text.placement is not None)
+    return changed(op, lambda tile: tile, extra=op.extra | {IMPLICIT: True}) if is_implied else op
 
 
 def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:

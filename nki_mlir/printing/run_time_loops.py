@@ -172,21 +172,25 @@ def _write_conditional(text: KernelText, loop: WhileLoop, test: LoopTest, body: 
                               fix="print for the current generation")
         _write_beta(text, test, condition, body)
         return
-    first = f"nisa.register_alloc({_condition(text, test)})"
-    text.flush()
+    shown = _condition(text, test)
     if not has_loop_functions(text.release):
+        text.flush()
         going = text.unique("going", "going")
-        text.write(f"{going} = {first}")
+        text.write(f"{going} = nisa.register_alloc({shown})")
         with text.block(f"while {going}:"):
             body()
             text.write(f"nisa.register_load({going}, {_condition(text, test)})")
         return
+    first = NamedTensor("register", (1, 1), INT32, "", "nisa.register_alloc()")
+    text.allocate(first, first)
+    text.flush()
+    text.write(f"nisa.register_load({first.name}, {shown})")
     function, going = text.unique("body", "body"), text.unique("going", "going")
     with text.block(f"def {function}({going}):"):
         body()
         text.write(f"nisa.register_load({going}, {_condition(text, test)})")
         text.write(f"return {going}")
-    text.write(f"nl.while_loop({first}, {function})")
+    text.write(f"nl.while_loop({first.name}, {function})")
 
 
 def _condition(text: KernelText, test: LoopTest) -> str:

@@ -57,7 +57,7 @@ def modules_of_text(text: str, name: str, target: str, inputs: Sequence[NamedTen
 
 def calls_only_the_language(text: str) -> bool:
     """Return whether a text has only functions, whose calls are of the language, of ``NUMPY`` and of ``PYTHON``, and
-    strings only as docstrings and in prints, so that none names a file."""
+    strings only as docstrings, in prints and as numbers that are not finite, so that none names a file."""
     tree = ast.parse(text)
     nodes, shown = list(ast.walk(tree)), set[ast.AST]()
     bound = {n.arg for n in nodes if isinstance(n, ast.arg)} | {
@@ -71,6 +71,8 @@ def calls_only_the_language(text: str) -> bool:
                 shown.add(docstring)
             case ast.Call(func=ast.Attribute(attr="device_print"), args=[first, *_]):
                 shown.add(first)
+            case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value="inf" | "-inf" | "nan") as number]):
+                shown.add(number)
             case ast.Name(id=name, ctx=ast.Load()) if name not in bound and name not in (*PACKAGES, *PYTHON):
                 return False
             case ast.Attribute(attr=attr) if attr.startswith("_") or attr in PACKAGES:

@@ -102,6 +102,11 @@ TEXTS = {
                                            reduce_res=least, mask=p == f, dtype=nl.float32)
         tile[:, 0:1] = nl.copy(least)
         nl.store(out, tile)""",
+    "a product on rows of PSUM where no engine begins": """
+        total = nl.zeros((11, 96), nl.float32, buffer=nl.psum)
+        total[...] = nisa.nc_matmul(tile[:, 0:11], tile, mask=nl.arange(11)[:, None] >= 6)
+        tile[0:11, :] = nl.copy(total)
+        nl.store(out, tile)""",
     "rows in reverse order, in a loop": """
         p, f = nl.arange(32)[:, None], nl.arange(96)[None, :]
         for i in nl.affine_range(2):
@@ -146,6 +151,32 @@ def test_steps_of_statements_stay():
     again = reread(f"@nki.jit\n{head}{text}")
     assert printed(again, [X]).split('float32."""')[1] == text
     np.testing.assert_array_equal(again(X), X)
+
+
+def test_loops_of_two_branches_begin_with_one_tile():
+    text = """
+    tile = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    left = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(dst=left, value=3)
+    going = nisa.register_alloc()
+    nisa.register_load(going, left)
+    def body(going):
+        if program_id == 0:
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1.0)
+        nisa.register_load(going, left)
+        return going
+    nl.while_loop(going, body)
+    out = nl.ndarray((2, 64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[program_id], src=tile)
+    return out
+"""
+    kernel = reread(f'@nki.jit\ndef kernel(x):\n    program_id = nl.program_id(0){text}')
+    first = printed(kernel, [X])
+    assert first.count("nl.while_loop(") == 2
+    assert printed(reread(first), [X]) == first
+    np.testing.assert_array_equal(reread(first)(X), [X + 1 + 1 + 1, X])
 
 
 def test_allocations_precede_their_first_use():

@@ -42,6 +42,7 @@ def test_names_of_a_module_run_nothing(name, file, options, tmp_path, monkeypatc
 @pytest.mark.parametrize("text, accepted", [
     ("@nki.jit\ndef f(x):\n    '''x'''\n    for i in range(2):\n        t = nl.ndarray((2, 2), dtype=nl.float32)\n"
      "        nl.device_print('t', t)\n    def body(i):\n        pass\n    nl.fori_loop(0, 2, body)\n    c = nl.shared_constant(np.eye(2, dtype=np.float32))\n    return t\n", True),
+    ("def f(x):\n    nisa.memset(dst=x, value=float('-inf'))\n", True), ("def f(x):\n    float('a.npy')\n", False),
     ("import os\n", False), ("nl.add(1, 2)\n", False), ("def f(x=open('a')):\n    pass\n", False),
     ("def f():\n    import os\n", False), ("def f():\n    __import__\n", False), ("def f():\n    eval\n", False),
     ("def f():\n    nl.__dict__\n", False), ("def f():\n    np.save\n", False), ("def f():\n    nl.np.eye\n", False),
