@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from nki_mlir.analysis.enclosing_control import always_runs
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, operations_of
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.kernel_function import KernelFunction
@@ -20,6 +21,7 @@ from nki_mlir.dialects.op import REGISTRY, Op
 RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose",
             "memref.memory_space_cast", "nki.reinterpret")
 VIEWS = ("nki.view", "memref.subview", "memref.reinterpret_cast", *RESHAPES)
+END_OF_MEMORY = "memref.dealloc"        # ends the live range of a buffer, and has no other effect
 COUNTED = 1 << 24               # elements of a buffer that are counted one by one
 NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
 
@@ -207,12 +209,6 @@ def without_gap(steps: Iterable[tuple[int, int]]) -> int:
             return 0
         filled *= count
     return filled
-
-
-def always_runs(operation: Operation) -> bool:
-    """Return whether only loops with at least one iteration enclose the operation."""
-    *around, _ = enclosing(operation)
-    return all(op.name == "scf.for" and loop_span(op) for op in around)
 
 
 def symbol_values(symbol: Value) -> range | None:

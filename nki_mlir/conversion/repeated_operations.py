@@ -14,6 +14,7 @@ the copy.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from nki_mlir.analysis.effects import END_OF_MEMORY
 from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
 from nki_mlir.conversion.operation_groups import Groups, OperationGroup, Repeats
 from nki_mlir.dialects.kernel_function import kernel_functions
@@ -21,7 +22,6 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import TO_NISA, passes_to
 from nki_mlir.transforms.verify_target import VerifiedInstruction, VerifyTarget, verified
-from nki_mlir.waist.reader import ends_memory
 
 POSITION = "nki.position: "     # prefix of the location that names the position of an operation in its function
 OMITTED = "omitted"             # the function in calls that replace omitted operations
@@ -160,7 +160,7 @@ class ShortCopy:
         for op, _ in ModuleContents(self.module).functions[0]:
             if op in self.calls:
                 position = self.calls[op]
-            elif position is not None and not ends_memory(op):
+            elif position is not None and op.name != END_OF_MEMORY:
                 before[op], position = position, None
         for call in self.calls:
             call.erase()

@@ -14,7 +14,7 @@ from functools import cache
 import libcst as cst
 
 from nki_mlir.language.signatures.older_releases import NEWEST, OF_CURRENT, signature_in
-from nki_mlir.language.signatures.table import BETA, histories, releases_of_keyword, releases_with, signatures
+from nki_mlir.language.signatures.table import BETA, has_entry, releases_of_keyword, releases_with, signatures
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Names, nodes_of
 from nki_mlir.migration.python_trees import python_tree, walked
@@ -131,14 +131,14 @@ def _is_part(target: cst.BaseExpression, tensors: set[str]) -> bool:
 
 
 def _is_only_of_beta(meaning: str) -> bool:
-    releases = releases_with(public_name(meaning)) if public_name(meaning) in histories() else ()
+    releases = releases_with(public_name(meaning)) if has_entry(public_name(meaning)) else ()
     return meaning not in REPLACED and bool(releases) and not any(r in OF_CURRENT for r in releases)
 
 
 def _has_mask(call: cst.Call, meaning: str) -> bool:
     """Return whether a call passes a mask to a function that has none in the current generation."""
     name = public_name(meaning)
-    return name in histories() and any(
+    return has_entry(name) and any(
         a.keyword is not None and a.keyword.value == "mask" and MODULE.code_for_node(a.value) != "None"
         for a in call.args) and not any(r in OF_CURRENT for r in releases_of_keyword(name, "mask"))
 

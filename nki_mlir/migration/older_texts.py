@@ -64,7 +64,7 @@ class _Older(TreeTransformer):
         try:
             if name.startswith("nki.language.tile_size."):
                 return self._tile_size(updated_node, name)
-            if name in table.histories():
+            if table.has_entry(name):
                 older_releases.check_name(name, self.release)
         except Lacking as lacking:
             self._left(original_node, lacking)
@@ -88,7 +88,7 @@ class _Older(TreeTransformer):
                 if isinstance(original_node.func, cst.Attribute):
                     older_releases.check_method(original_node.func.attr.value, self.release)
                 return updated_node
-            if name in table.histories():
+            if table.has_entry(name):
                 older_releases.check_name(name, self.release)
                 older_releases.check_call(name, self.release)
             signature = older_releases.signature_in(name, self.release)

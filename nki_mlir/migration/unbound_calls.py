@@ -12,7 +12,7 @@ from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, OF_CURR
 from nki_mlir.language.signatures.table import (
     BETA,
     Signature,
-    histories,
+    has_entry,
     other_names,
     releases_of_keyword,
     releases_with,
@@ -33,7 +33,7 @@ def public_name(meaning: str) -> str:
 def why_absent(meaning: str) -> str:
     """Return that the newest release lacks a public name, or an empty text if it has it."""
     name = public_name(meaning)
-    if name not in histories() or NEWEST in releases_with(name):
+    if not has_entry(name) or NEWEST in releases_with(name):
         return ""
     having = releases_with(name)
     return f"{name}, which release {NEWEST} does not have ({spans(having)} {'has' if len(having) == 1 else 'have'})"

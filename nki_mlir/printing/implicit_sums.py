@@ -21,7 +21,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.analysis.dead_code import ancestor_in, elements_of
-from nki_mlir.analysis.effects import always_runs
+from nki_mlir.analysis.enclosing_control import always_runs
 from nki_mlir.analysis.index_values import Span, SymbolValues
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import PSUM, Linear, Tile

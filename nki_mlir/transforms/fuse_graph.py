@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.analysis.effects import defining, effects_of, memory_of, users_through_views
+from nki_mlir.analysis.enclosing_control import control_around
 from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir
 from nki_mlir.dialects.access import HBM, Linear
@@ -27,7 +28,6 @@ from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 from nki_mlir.waist.fusion import Fusion, fusible
 from nki_mlir.waist.generic import GenericOperation
-from nki_mlir.waist.reader import control_around
 
 
 class FuseGraph(Pass, name="fuse-graph"):

@@ -7,15 +7,15 @@ No other module matches the names of operations around nests; ``waist/nest_reade
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from nki_mlir.analysis.effects import RESHAPES, defining
+from nki_mlir.analysis.effects import END_OF_MEMORY, RESHAPES, defining
 from nki_mlir.analysis.view_starts import start_in_buffer
-from nki_mlir.bindings import Operation, Value, enclosing, ir, operations_of
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects import native
 from nki_mlir.dialects.access import ZERO, Linear
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.dialects.symbol_ranges import CASTS, loop_span
+from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
 from nki_mlir.waist.overlap import ByteRegion
@@ -69,34 +69,6 @@ def scalar_value(op: Operation) -> waist.ScalarValue | None:
     if name.startswith("scalar."):
         return waist.ScalarStep(op, result)
     return None
-
-
-class ControlAround(NamedTuple):
-    """The loops and branches around an operation, from the inside out."""
-
-    loops: list[tuple[Value, range | None]]     # variables and their values, None if they are known only at run time
-    branches: list[tuple[Value, bool]]          # conditions, and their values where the operation runs
-    is_repeated: bool                           # whether it is in a loop whose end depends on data
-
-
-def control_around(op: Operation) -> ControlAround:
-    """Return the loops and branches around an operation of a kernel, without reading the others of the function."""
-    around = ControlAround([], [], False)
-    *parents, _ = enclosing(op)
-    for inner, parent in zip((op, *parents), parents):
-        match parent.name:
-            case "scf.for":
-                around.loops.append((parent.regions[0].blocks[0].arguments[0], loop_span(parent)))
-            case "scf.if":
-                around.branches.append((parent.operands[0], inner.block == parent.regions[0].blocks[0]))
-            case _:
-                around = around._replace(is_repeated=True)
-    return around
-
-
-def ends_memory(op: Operation) -> bool:
-    """Return whether an operation only ends the live range of a buffer."""
-    return _READERS.get(op.name) is _FunctionReader.nothing
 
 
 class _FunctionReader:
@@ -228,6 +200,6 @@ _READERS: dict[str, Callable[[_FunctionReader, Operation], waist.FunctionNode | 
     **dict.fromkeys(("linalg.generic", "linalg.fill", "linalg.copy"), _FunctionReader.nest),
     "memref.copy": _FunctionReader.copy, "memref.load": _FunctionReader.load, "memref.store": _FunctionReader.store,
     **dict.fromkeys(("memref.alloc", "memref.alloca"), _FunctionReader.allocation),
-    "memref.get_global": _FunctionReader.constant, "memref.dealloc": _FunctionReader.nothing,
+    "memref.get_global": _FunctionReader.constant, END_OF_MEMORY: _FunctionReader.nothing,
     **dict.fromkeys(("nki.view", "memref.subview", "memref.reinterpret_cast"), _FunctionReader.view),
     **dict.fromkeys(RESHAPES, _FunctionReader.reshape), "nki.reinterpret": _FunctionReader.reinterpretation}

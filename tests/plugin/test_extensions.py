@@ -332,7 +332,7 @@ def test_functions__pass_parameters_with_other_names_to_their_fields(call, monke
     monkeypatch.setattr(catalogue, "is_late", lambda name: False)       # the eager executor needs no dialect
     names: dict[str, Any] = {"__name__": "p_limited"}
     catalogue.load()
-    before, signatures = dict(REGISTRY), dict(table.texts())
+    before, signatures = dict(REGISTRY), dict(table.texts("nki.isa"))
     try:
         exec(OP.format(cls="Limited", name="p_limited", role="Out", more=LIMITED), names)
         limited = instruction(names["Limited"], "the smaller of data and a limit.", data="src", upper_limit="most")
@@ -346,9 +346,9 @@ def test_functions__pass_parameters_with_other_names_to_their_fields(call, monke
         assert np.array_equal(kernel.on("eager")(x), np.minimum(x, 2))
     finally:
         forget_classes(before)
-        for name in table.texts().keys() - signatures.keys():
-            del table.texts()[name]
-        table.histories.cache_clear()
+        for name in table.texts("nki.isa").keys() - signatures.keys():
+            del table.texts("nki.isa")[name]
+        table.history.cache_clear()
 
 
 @pytest.mark.parametrize("table", ["3", "{'ops': 3}", "{'ops': {3: 'm'}}", "{'ops': {'a': 4}}"])

@@ -22,7 +22,7 @@ from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Function, Generation, R, bound
 from nki_mlir.language.signatures.kinds import ParameterKind
 from nki_mlir.language.signatures.parameter_names import call_of, form_of
-from nki_mlir.language.signatures.table import histories
+from nki_mlir.language.signatures.table import names_in
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -134,7 +134,7 @@ def of_class(function: Callable[..., R]) -> Callable[..., R]:
 
 def bind_module(names: dict[str, object], module: str) -> None:
     """Make the functions that a module has, and that any release had, callable in every release's form."""
-    released = {name.rpartition(".")[2] for name in histories() if name.rpartition(".")[0] == module}
+    released = {*names_in(module)}
     for name, value in names.items():
         if name in released and inspect.isfunction(value):
             names[name] = bound(value, f"{module}.{name}", BETA)

@@ -41,7 +41,7 @@ def next_release(having: tuple[str, ...], release: str) -> str:
 
 def check_name(name: str, release: str) -> None:
     """Raise ``Lacking`` if the release lacks a public name, or a function in it means something else."""
-    having = table.releases_with(name) if name in table.histories() else OF_CURRENT
+    having = table.releases_with(name) if table.has_entry(name) else OF_CURRENT
     if release not in having:
         raise Lacking(f"{name}, which release {release} does not have,", having)
     check_meaning(name, release)
@@ -57,7 +57,7 @@ def check_call(name: str, release: str) -> None:
 
 def check_method(method: str, release: str) -> None:
     """Raise ``Lacking`` if tensors of the release lack a method that tensors of the newest release have."""
-    if method not in METHODS_BEFORE and f"{TENSOR}.{method}" in table.histories():
+    if method not in METHODS_BEFORE and table.has_entry(f"{TENSOR}.{method}"):
         check_name(f"{TENSOR}.{method}", release)
 
 

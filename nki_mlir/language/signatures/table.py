@@ -27,16 +27,14 @@ all calls. The feature's name in messages follows, then the fix on older cores::
 """
 
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from textwrap import dedent, indent
 from types import ModuleType
 from typing import NamedTuple
 
-from nki_mlir.language.entries import INSTRUCTIONS
-
-TEXTS = ("language.txt", "isa.txt", "others.txt")
+TEXTS, OTHERS = {"nki.language": "language.txt", "nki.isa": "isa.txt"}, "others.txt"
 RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2.27", "2.28", "2.29", "2.29.1", "2.30",
             "2.31", "2.31.1", "2.32")
 FIRST_OF_CURRENT = RELEASES.index("2.27")
@@ -91,47 +89,78 @@ def generation_of(release: str) -> str:
     return CURRENT if RELEASES.index(release) >= FIRST_OF_CURRENT else BETA
 
 
+def texts(module: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Map names like ``nki.language.add`` to the lines of their entries, each with its first word apart: the names of
+    ``nki.language``, of ``nki.isa``, or of all other modules."""
+    return entries_in(TEXTS.get(module, OTHERS))
+
+
 @cache
-def texts() -> dict[str, tuple[tuple[str, str], ...]]:
-    """Map names like ``nki.language.add`` to the lines of their entries, each with its first word apart."""
+def entries_in(file: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Map the names in a text to the lines of their entries."""
+    text = Path(__file__).with_name(file).read_text("utf-8")
+    if file == TEXTS["nki.isa"]:
+        from nki_mlir.language.entries import INSTRUCTIONS  # start-up: kernels may use no instruction
+        text += "\n".join(["", "[nki.isa]", *(
+            f"{name}\n{indent(dedent(entry.releases).strip(), '    ')}" for name, entry in INSTRUCTIONS.items())])
+    joined = re.sub(r"\n {12}", " ", text)
     table: dict[str, tuple[tuple[str, str], ...]] = {}
-    histories_of_instructions = "\n".join(["[nki.isa]", *(
-        f"{name}\n{textwrap.indent(textwrap.dedent(entry.releases).strip(), '    ')}"
-        for name, entry in INSTRUCTIONS.items())])
-    for text in (*(Path(__file__).with_name(file).read_text("utf-8") for file in TEXTS), histories_of_instructions):
-        joined = re.sub(r"\n {12}", " ", text)
-        module, names, entries = "", [], []     # type: ignore[var-annotated]
-        for line in [*(line for line in joined.splitlines() if line[:1] != "#"), "[]"]:
-            entry = ENTRY.match(line)
-            if entry:
-                entries.append((entry[1], entry[2]))
-                continue
-            if entries:
-                table |= {name: tuple((word, text.replace("{}", name.rpartition(".")[2])) for word, text in entries)
-                          for name in names}
-                names, entries = [], []
-            if line.startswith("["):
-                module = line.strip("[]")
-            else:
-                names += [f"{module}.{name}" for name in line.split()]
+    module, names, entries = "", [], []         # type: ignore[var-annotated]
+    for line in [*(line for line in joined.splitlines() if line[:1] != "#"), "[]"]:
+        entry = ENTRY.match(line)
+        if entry:
+            entries.append((entry[1], entry[2]))
+            continue
+        if entries:
+            table |= {name: tuple((word, text.replace("{}", name.rpartition(".")[2])) for word, text in entries)
+                      for name in names}
+            names, entries = [], []
+        if line.startswith("["):
+            module = line.strip("[]")
+        else:
+            names += [f"{module}.{name}" for name in line.split()]
     return table
 
 
 def add(name: str, lines: tuple[tuple[str, str], ...]) -> None:
     """Add the entry of a function that no text has: a plugin's."""
-    texts()[name] = lines
-    histories.cache_clear()
+    texts(module_of(name))[name] = lines
+    history.cache_clear()
+
+
+def module_of(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def lines_of(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the lines of a name's entry, each with its first word apart; none if the name has no entry."""
+    return texts(module_of(name)).get(name, ())
 
 
 @cache
+def history(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the entries (release, text) of a name like ``nki.language.add``, oldest first."""
+    return tuple(line for line in lines_of(name) if line[0] in RELEASES)
+
+
 def histories() -> dict[str, tuple[tuple[str, str], ...]]:
-    """Map names like ``nki.language.add`` to their entries (release, text), oldest first."""
-    return {name: tuple(line for line in lines if line[0] in RELEASES) for name, lines in texts().items()}
+    """Map all public names to their histories."""
+    return {name: history(name) for file in (*TEXTS.values(), OTHERS) for name in entries_in(file)}
+
+
+def has_entry(name: str) -> bool:
+    """Return whether some release has a name."""
+    return name in texts(module_of(name))
+
+
+def names_in(module: str) -> list[str]:
+    """Return the names that a public module has in any release."""
+    return [name.rpartition(".")[2] for name in texts(module) if module_of(name) == module]
 
 
 def named_kinds(name: str, generation: str) -> dict[str, str]:
     """Map the parameters for which a function's entry names a kind to that kind."""
-    lines = [text for word, text in texts().get(name, ()) if word in ("kinds", generation)]
+    lines = [text for word, text in lines_of(name) if word in ("kinds", generation)]
     return {parameter: kind for line in lines for part in line.split(", ") for kind, *parameters in [part.split()]
             for parameter in parameters}
 
@@ -139,7 +168,7 @@ def named_kinds(name: str, generation: str) -> dict[str, str]:
 def needs_of(name: str) -> tuple[Need, ...]:
     """Return the features of the machine that calls of a function need."""
     needs = []
-    for text in (text for word, text in texts().get(name, ()) if word == "needs"):
+    for text in (text for word, text in lines_of(name) if word == "needs"):
         requirement, feature, instead = text.split(": ")
         generation, _, argument = requirement.partition(" ")
         parameter, _, value = argument.partition("=")
@@ -164,7 +193,7 @@ def parsed(release: str, text: str) -> Signature:
 @cache
 def signatures(name: str, generation: str) -> tuple[Signature, ...]:
     """Return the distinct signatures of a generation's function, newest first."""
-    entries, first_release = histories().get(name, ()), {}      # type: ignore[var-annotated]
+    entries, first_release = history(name), {}      # type: ignore[var-annotated]
     if generation == CURRENT:                           # the last form of the beta generation continues
         continued = [(RELEASES[FIRST_OF_CURRENT], t) for r, t in entries if generation_of(r) == BETA][-1:]
         entries = (*continued, *entries) if RELEASES[FIRST_OF_CURRENT] not in dict(entries) else entries
@@ -176,7 +205,7 @@ def signatures(name: str, generation: str) -> tuple[Signature, ...]:
 
 def states_of(name: str) -> Iterator[tuple[str, str]]:
     """Yield each release with the entry of a name that holds in it."""
-    entries, state = dict(histories().get(name, ())), GONE
+    entries, state = dict(history(name)), GONE
     for release in RELEASES:
         state = entries.get(release, state)
         yield release, state
@@ -191,8 +220,8 @@ def releases_with(name: str) -> tuple[str, ...]:
 def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
     """Return the names that a public module has in the newest release, or for beta in any of its releases."""
     newest, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
-    return tuple(n for full_name in histories() for home, _, n in [full_name.rpartition(".")] if home == module
-                 and set(releases_with(full_name)) & (beta if generation == BETA else newest))
+    return tuple(name for name in names_in(module)
+                 if set(releases_with(f"{module}.{name}")) & (beta if generation == BETA else newest))
 
 
 @cache

@@ -12,13 +12,13 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.analysis.effects import defining
+from nki_mlir.analysis.effects import END_OF_MEMORY, defining
+from nki_mlir.analysis.enclosing_control import control_around
 from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, symbol_range
 from nki_mlir.dialects.op import Op
-from nki_mlir.waist.reader import control_around, ends_memory, scalar_value
 
 MOST_ELEMENTS = 1 << 26         # elements of an output up to which it is checked
 MOST_POINTS = 1 << 22           # points of one write under conditions
@@ -78,7 +78,7 @@ def reads(use: ir.OpOperand) -> bool:
     """Return whether a use of an output may read it."""
     operation = use.owner.operation
     if not is_tile_op(operation):
-        return not ends_memory(operation)
+        return operation.name != END_OF_MEMORY
     field, _ = read_op(operation).operands()[use.operand_number]
     return bool(field.reads)
 
@@ -87,7 +87,7 @@ def mark(use: ir.OpOperand, written: np.ndarray) -> bool:
     """Mark the elements that a use of an output writes, and return whether they are known."""
     operation = use.owner.operation
     if not is_tile_op(operation):
-        return ends_memory(operation)
+        return bool(operation.name == END_OF_MEMORY)
     op = read_op(operation)
     field, tile = op.operands()[use.operand_number]
     if not field.writes:
@@ -203,6 +203,7 @@ class OperationPoints:
 
     def computed(self, value: ir.Value) -> np.ndarray:
         from nki_mlir.targets.interpreter.scalars import scalar_function  # start-up: few need them
+        from nki_mlir.waist.reader import scalar_value  # start-up: loads the records of functions
         operation = defining(value)
         node = scalar_value(operation) if operation is not None else None
         if node is None:
