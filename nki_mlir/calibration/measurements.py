@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 
-GENERATIONS = ("beta", "current")
 COLUMNS = ("kernel", "reps", "elements", "ns")
 KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers",
            "transfers_beside")

@@ -16,7 +16,7 @@ from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_s
 if TYPE_CHECKING:
     from nki_mlir.calibration.fit import Fit
 
-GENERATIONS = ("beta", "current")       # as in ``measurements``, which ``--help`` does not load
+GENERATIONS = ("beta", "current")
 
 
 def parser() -> argparse.ArgumentParser:

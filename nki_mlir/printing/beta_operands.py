@@ -151,8 +151,7 @@ def operand(node: ast.expr, tensors: Tensors) -> BetaOperand:
             if "vector_offset" in options:
                 return _rows(base, dims, _offset(keywords), operand(options["vector_offset"], tensors))
             if "scalar_offset" in options:
-                number = operand(options["scalar_offset"], tensors)
-                return _moved(base, dims, _offset(keywords), number, ast.literal_eval(options["indirect_dim"]))
+                raise _unprintable("an address that a run-time number moves")
             return _patterned(base, dims, _offset(keywords))
     raise _unprintable(f"{ast.unparse(node)}")
 
@@ -291,9 +290,3 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
     columns = index_vector(within_row, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
     return replace(base, text=f"{base}.reshape(({total // scale}, {scale}))[{index}, {columns}]", shape=counts,
                    indexed=True, name="", box=())
-
-
-def _moved(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand, axis: int
-           ) -> BetaOperand:
-    """Raise an error for a pattern that a run-time number moves along an axis of the tensor: beta has no such form."""
-    raise _unprintable("an address that a number of the run time moves")

@@ -79,11 +79,11 @@ def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body
         first = str(number) if loop.step else f"nisa.register_alloc({number})"
     else:
         assert isinstance(begin, Copying)
-        first = _register(text, begin.src.handle, text.tile(begin, begin.src), registers)
+        first = _register(begin.src.handle, text.tile(begin, begin.src), registers)
     bound = str(loop.limit)
     if not isinstance(loop.limit, int):
         text.use(loop.limit)
-        bound = _register(text, loop.limit, text.tensors[loop.limit].name, registers)
+        bound = _register(loop.limit, text.tensors[loop.limit].name, registers)
     text.flush()
     if not has_loop_functions(text.release):
         _write_range(text, loop, first, bound, body)
@@ -134,7 +134,7 @@ def _write_while(text: KernelText, loop: LoopRegister, registers: Registers, bod
         body()
 
 
-def _register(text: KernelText, value: Value, shown: str, registers: Registers) -> str:
+def _register(value: Value, shown: str, registers: Registers) -> str:
     return shown if value in registers.values | registers.of_loops else f"nisa.register_alloc({shown})"
 
 

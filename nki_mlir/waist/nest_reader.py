@@ -11,6 +11,7 @@ from typing import NamedTuple
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, applied, memoized, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
@@ -112,7 +113,7 @@ def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
             return Step(op.name.removeprefix("scalar."), dtype, operands)
         case "scalar.alu" | "scalar.activation" | "scalar.math" if dtype is not None:
             return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
-        case "native.lookup" if dtype is not None:
+        case native.LOOKUP if dtype is not None:
             return Step("lookup", dtype, operands, op.attributes["fn"].value)
         case "arith.constant" if dtype is not None:
             number = op.attributes["value"].value

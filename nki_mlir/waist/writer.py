@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from nki_mlir.bindings import Attribute, Block, Operation, Region, Type, Value, ir
+from nki_mlir.dialects import native
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
 from nki_mlir.dialects.attributes import AccessAttr, Attributes, expression
 from nki_mlir.dialects.scalar_body import constant_value
@@ -81,7 +82,7 @@ class ScalarBody:
                 return self.constant(float(step.number) if step.dtype.is_float else step.number)
             case "position":
                 return self.position(step.number, step.dtype)
-        name = "native.lookup" if step.kind == "lookup" else f"scalar.{step.kind}"
+        name = native.LOOKUP if step.kind == "lookup" else f"scalar.{step.kind}"
         attributes = {"fn": self.make.value(step.name)} if step.name else {}
         return self._value(name, operands, self.make.type(step.dtype), attributes)
 

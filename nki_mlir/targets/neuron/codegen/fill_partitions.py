@@ -60,7 +60,7 @@ def fill_partitions(code: Code, least: int = LEAST) -> int:
             full, last = divmod(len(loop.span) * rows, most)
             if least <= full + bool(last) <= len(loop.span) * GAIN:
                 parts = (range(full), most), (range(full, full + bool(last)), last)
-                block.nodes[at:at + 1] = [filled(loop, span, rows, most, count) for span, count in parts if span]
+                block.nodes[at:at + 1] = [filled(loop, span, most, count) for span, count in parts if span]
                 changed_loops += 1
                 shared |= {tile.handle for step in loop.body.nodes for tile in tiles_of(step)
                            if tile.on_chip and tile.handle not in loop.body.buffers
@@ -164,7 +164,7 @@ def has_equal_rows(tile: Tile, rows: int, most: int, equal: EqualPartitions) -> 
 
 
 # -- the new loops -----------------------------------------------------------------------------------------------------
-def filled(loop: Loop, span: range, rows: int, most: int, count: int) -> Loop:
+def filled(loop: Loop, span: range, most: int, count: int) -> Loop:
     """Return a loop over the same rows, whose iterations begin ``most`` rows apart and have ``count`` rows."""
     variable = replace(loop.variable, low=span[0], high=span[-1])
     wider = {buffer: replace(buffer, shape=(count, *buffer.shape[1:])) for buffer in loop.body.buffers}
