@@ -700,6 +700,18 @@ module {
       %7 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %4, "mask" = %5, "accumulate" = %6, "engine" = %7}
     }
+    irdl.operation @nc_matmul_double_row {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.integer"
+      %7 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "accumulate" = %6, "engine" = %7}
+    }
     irdl.operation @nc_transpose {
       %0 = irdl.any
       %1 = irdl.any

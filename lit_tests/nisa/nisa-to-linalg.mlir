@@ -271,3 +271,26 @@ func.func @cumulative(%y: !f32, %r: memref<128x1xf32, "sbuf">, %x: !f32) {
     reduce_cmd = "reduce", reduce_op = "add"} : (!f32, memref<128x1xf32, "sbuf">, !f32) -> ()
   return
 }
+
+// Two rows a partition are two sums of products, one after the other.
+// CHECK-LABEL: func.func @double_row(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<3x6xf32, "psum">, %[[A:[a-z0-9]+]]: memref<4x2x3xf8E4M3, "sbuf">,
+// CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<4x2x6xf8E5M2, "sbuf">
+// CHECK:         %[[YV:.*]] = "nki.view"(%[[Y]])
+// CHECK:         linalg.fill
+// CHECK:         %[[A0:.*]] = "nki.view"(%[[A]]) {{.*}} -> memref<4x3xf8E4M3, strided<[6, 1]>, "sbuf">
+// CHECK-NEXT:    %[[B0:.*]] = "nki.view"(%[[B]]) {{.*}} -> memref<4x6xf8E5M2, strided<[12, 1]>, "sbuf">
+// CHECK-NEXT:    linalg.generic {{.*}}iterator_types = ["reduction", "parallel", "parallel"]} ins(%[[A0]], %[[B0]]
+// CHECK:         %[[A1:.*]] = "nki.view"(%[[A]]) {{.*}} -> memref<4x3xf8E4M3, strided<[6, 1], offset: 3>, "sbuf">
+// CHECK-NEXT:    %[[B1:.*]] = "nki.view"(%[[B]]) {{.*}} -> memref<4x6xf8E5M2, strided<[12, 1], offset: 6>, "sbuf">
+// CHECK-NEXT:    linalg.generic {{.*}}iterator_types = ["reduction", "parallel", "parallel"]} ins(%[[A1]], %[[B1]]
+#chip_3x6 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 3], [1, 6]]>
+#chip_4x2x3 = #nki.access<f8E4M3, affine_map<() -> (0, 0)>, [[1, 4], [3, 2], [1, 3]]>
+#chip_4x2x6 = #nki.access<f8E5M2, affine_map<() -> (0, 0)>, [[1, 4], [6, 2], [1, 6]]>
+func.func @double_row(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x2x3xf8E4M3, "sbuf">,
+      %moving: memref<4x2x6xf8E5M2, "sbuf">) {
+  "nisa.nc_matmul_double_row"(%dst, %stationary, %moving) {
+    access = [#chip_3x6, #chip_4x2x3, #chip_4x2x6], mask = #all, engine = "unknown", accumulate = false
+  } : (memref<3x6xf32, "psum">, memref<4x2x3xf8E4M3, "sbuf">, memref<4x2x6xf8E5M2, "sbuf">) -> ()
+  return
+}

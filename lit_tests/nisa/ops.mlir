@@ -32,6 +32,8 @@
 #chip_3x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 3], [1, 6]]>
 #chip_4x1_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>
 #chip_4x1_i32 = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>
+#chip_4x2x3_f8 = #nki.access<f8E4M3, affine_map<() -> (0, 0)>, [[1, 4], [3, 2], [1, 3]]>
+#chip_4x2x6_f8 = #nki.access<f8E5M2, affine_map<() -> (0, 0)>, [[1, 4], [6, 2], [1, 6]]>
 #chip_4x2_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>
 #chip_4x3_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 3]]>
 #chip_4x3_ui32 = #nki.access<ui32, affine_map<() -> (0, 0)>, [[1, 4], [1, 3]]>
@@ -563,6 +565,25 @@ func.func @nc_matmul(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x3xf32,
     access = [#chip_3x6_f32, #chip_4x3_f32, #chip_4x6_f32], mask = #all,
     engine = "unknown", accumulate = false
   } : (memref<3x6xf32, "psum">, memref<4x3xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// dst[m, n] = sum over k and the 2 rows r of stationary[k, r, m] * moving[k, r, n] of 8-bit floats (PSUM, float32),
+// added to dst with accumulate.
+// CHECK-LABEL: func.func @nc_matmul_double_row(
+// CHECK-NEXT:    "nisa.nc_matmul_double_row"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f8E4M3, #[[ON_CHIP]], {{\[\[}}1, 4], [3, 2], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f8E5M2, #[[ON_CHIP]], {{\[\[}}1, 4], [6, 2], [1, 6]]>]
+// CHECK-SAME:      accumulate = true, engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<3x6xf32, "psum">, memref<4x2x3xf8E4M3, "sbuf">, memref<4x2x6xf8E5M2, "sbuf">) -> ()
+// CHECK-NEXT:    return
+func.func @nc_matmul_double_row(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x2x3xf8E4M3, "sbuf">,
+      %moving: memref<4x2x6xf8E5M2, "sbuf">) {
+  "nisa.nc_matmul_double_row"(%dst, %stationary, %moving) {
+    access = [#chip_3x6_f32, #chip_4x2x3_f8, #chip_4x2x6_f8], mask = #all,
+    engine = "unknown", accumulate = true
+  } : (memref<3x6xf32, "psum">, memref<4x2x3xf8E4M3, "sbuf">, memref<4x2x6xf8E5M2, "sbuf">) -> ()
   return
 }
 

@@ -15,6 +15,7 @@ from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, operations
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
+from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.op import REGISTRY, Op
 
 # Views that begin where their source begins; the type has the layout.
@@ -225,7 +226,7 @@ def symbol_values(symbol: Value) -> range | None:
 def multiply_accumulates(kernel: KernelFunction) -> int:
     """Return the number of multiply-accumulates in the matrix products of one launch."""
     total = 0
-    for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.endswith("matmul")):
+    for operation in operations_of(kernel.op, lambda name: issubclass(REGISTRY.get(name, Op), MatrixProduct)):
         runs = prod(len(loop_span(op) or ()) for op in enclosing(operation) if op.name == "scf.for")
         total += runs * prod(read_op(operation).iteration().extents)
     return total * prod(kernel.grid)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.verifier import TooLarge
@@ -86,6 +87,23 @@ class RowPairs(Protocol):
 
     @property
     def dtype(self) -> DType: ...
+
+
+def joined_rows(products: Sequence[Mapping[str, View]]) -> dict[str, View] | None:
+    """Return the operands of the instruction that computes the products of both rows; None for one product, and if the
+    operands are not two rows of one tile, because they were copied."""
+    if len(products) != 2:
+        return None
+    first, second = products
+    operands: dict[str, View] = {}
+    for label in ("stationary", "moving"):
+        row, other = first[label], second[label]
+        step = other.free - row.free
+        if not step.is_constant or row.buffer is not other.buffer or row.partition.key != other.partition.key or (
+                (row.dims, row.dtype, row.limits, row.mask) != (other.dims, other.dtype, (), None)):
+            return None
+        operands[label] = row.like(dims=(row.dims[0], Dim(0, step.const, 2), *row.dims[1:]))
+    return operands
 
 
 def check_double_row(mode: str, operands: Mapping[str, RowPairs], is_transpose: bool) -> None:

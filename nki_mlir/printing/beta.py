@@ -145,7 +145,7 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
     parameters: Mapping[str, Parameter] = signature(function).parameters
     accumulates = ast.unparse(keywords.pop("accumulate")) if "accumulate" in keywords else "False"
     for parameter, value in keywords.items():
-        if parameter not in parameters:
+        if parameter not in parameters and parameter != "perf_mode":            # documents do not list this one
             raise _missing(f"{parameter}={ast.unparse(value)} of nki.isa.{name}")
     target, reshaped = _in_shape_of_beta(name, target, keywords, tensors)
     shown = {p: _text(v, tensors) for p, v in keywords.items()} | reshaped | _columns(name, keywords, tensors)
@@ -178,6 +178,9 @@ def _in_shape_of_beta(name: str, target: BetaOperand, keywords: Keywords, tensor
             return _fitted(target, kept_shape if len(kept_shape) > 1 else (*kept_shape, 1)), {}
         case "nc_matmul":
             stationary, moving = operand(keywords["stationary"], tensors), operand(keywords["moving"], tensors)
+            if "perf_mode" in keywords:
+                target = _fitted(target, (stationary.shape[2], *moving.shape[2:]))
+                return target, {"stationary": str(stationary), "moving": str(moving), "perf_mode": '"double_row_gen3"'}
             stationary = _matrix(stationary)
             moving = moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving
             return (_fitted(target, (stationary.shape[1], *moving.shape[1:])),

@@ -29,6 +29,7 @@ class PrintedCall:
     attributes: Mapping[str, str] = field(default_factory=dict)
     paired: bool = True             # operands are paired in iteration order, whatever their dims
     initial: str = ""               # the parameter of the number with which registers begin a sum
+    constants: Mapping[str, str] = field(default_factory=dict)      # the text of arguments that are always the same
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -58,6 +59,8 @@ FORMS = {
     "tensor_partition_reduce": PrintedCall("tensor_partition_reduce", {"data": "src"}),
     "memset": PrintedCall("memset", {}, attributes={"value": "value"}),
     "nc_matmul": PrintedCall("nc_matmul", {"stationary": "stationary", "moving": "moving"}),
+    "nc_matmul_double_row": PrintedCall("nc_matmul", {"stationary": "stationary", "moving": "moving"}, constants={
+        "perf_mode": "nisa.matmul_perf_mode.double_row"}),
     "nc_transpose": PrintedCall("nc_transpose", {"data": "src"}),
     "dma_copy": PrintedCall("dma_copy", {"src": "src"}),
     "dma_transpose": PrintedCall("dma_transpose", {"src": "src"}, attributes={"axes": "permutation"}, paired=False),

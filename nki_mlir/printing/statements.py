@@ -13,6 +13,7 @@ from nki_mlir.dialects.nisa.elementwise import (
     TensorScalarOp,
     TensorTensorOp,
 )
+from nki_mlir.dialects.nisa.matmul import NcMatmulDoubleRowOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.scalar_body import Elementwise
@@ -228,6 +229,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
     begin with."""
     if load is not None and parameter in (form.initial, "reduce_cmd"):
         return load if parameter == form.initial else "nisa.reduce_cmd.load_reduce"
+    if parameter in form.constants:
+        return form.constants[parameter]
     if parameter in form.scalars:
         tile_name, number = form.scalars[parameter]
         if getattr(op, tile_name) is None and parameter == "scale" and getattr(op, number) == 1:     # its default
@@ -239,8 +242,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         if tile is None:
             return None
         free = (form.function, parameter) in ANY_DIMS and (form.function == "tensor_reduce" or not text.beta)
-        exact = not form.paired and not free
-        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, form.paired or free)
+        paired = form.paired and (not isinstance(op, NcMatmulDoubleRowOp) or parameter == "dst")
+        return text.tile(op, column(tile) if tile_name == "bias" else tile, not paired and not free, paired or free)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
         return None

@@ -10,10 +10,11 @@ NOUNS = {"add": "added", "subtract": "difference", "multiply": "multiplied", "di
          "bitwise_xor": "bits", "copy": "copied", "abs": "magnitude", "pow": "power",
          "logical_not": "is_not", "is_finite": "finite"}
 REDUCTIONS = {"add": "total", "maximum": "largest", "minimum": "smallest", "average": "mean", "multiply": "product"}
-INSTRUCTIONS = {"nc_matmul": "product", "nc_transpose": "transposed", "dma_transpose": "transposed",
-                "memset": "filled", "iota": "numbers", "tensor_copy_predicated": "selected",
-                "tensor_copy": "copied", "copy": "copied", "dynamic_read": "copied", "reciprocal": "reciprocal",
-                "tensor_tensor_scan": "scanned", "dma_gather": "gathered"}
+INSTRUCTIONS = {"nc_matmul": "product", "nc_matmul_double_row": "product", "nc_transpose": "transposed",
+                "dma_transpose": "transposed", "memset": "filled", "iota": "numbers",
+                "tensor_copy_predicated": "selected", "tensor_copy": "copied", "copy": "copied",
+                "dynamic_read": "copied", "reciprocal": "reciprocal", "tensor_tensor_scan": "scanned",
+                "dma_gather": "gathered"}
 
 
 def name_of_result(op: Op, source: str, is_part: bool = False) -> str:

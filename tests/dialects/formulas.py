@@ -86,6 +86,11 @@ def product(op: Any, x: dict) -> np.ndarray:
     return result + x["dst"] if op.accumulate else result
 
 
+def product_of_rows(op: Any, x: dict) -> np.ndarray:
+    result = np.einsum("krm,krn->mn", x["stationary"], x["moving"])
+    return result + x["dst"] if op.accumulate else result
+
+
 def scan(op: Any, x: dict) -> np.ndarray:
     carry, columns = x.get("initial", np.full((len(x["data0"]), 1), op.imm)), []
     for i in range(x["data0"].shape[1]):
@@ -335,7 +340,7 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
     "nki.binary_scalar": lambda o, x: apply(o.op, x["src"], o.scalar, o.reverse),
     "nki.unary": lambda o, x: UNARY[o.fn](x["src"]),
     "nki.select": lambda o, x: np.where(x["condition"] != 0, x["on_true"], x["on_false"]),
-    "nki.matmul": product, "nisa.nc_matmul": product,
+    "nki.matmul": product, "nisa.nc_matmul": product, "nisa.nc_matmul_double_row": product_of_rows,
     **dict.fromkeys(("nki.load", "nki.store", "nki.copy", "nisa.tensor_copy", "nisa.dma_copy"), lambda o, x: x["src"]),
     **dict.fromkeys(("nki.transpose", "nisa.nc_transpose"), lambda o, x: x["src"].T),
     **dict.fromkeys(("nki.memset", "nisa.memset"), lambda o, x: np.full(o.dst.shape, o.value)),

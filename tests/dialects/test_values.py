@@ -243,6 +243,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("nisa.scatter_columns", {"group": 32}),
     ("nisa.nonzero_with_count", {"src": "sbuf Px6xf32", "base": 0, "padding": -7}),
     ("nisa.quantize_mx", {"element": "float8_e5m2", "src": "sbuf 32x8xf16"}),
+    ("nisa.nc_matmul_double_row", {"accumulate": True, "moving": "sbuf Px2xFxf8E5M2"}),
     ("nisa.nc_matmul_mx", {"accumulate": True, "moving_element": "float8_e4m3fn"}),
     ("nisa.nc_matmul_transpose", {"stationary": "sbuf PxGxi32", "dst": "psum GxPxi32"}),
 ]

@@ -3,18 +3,19 @@
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.interface_turns import turns
 from nki_mlir.dialects.nki.matmul import SAME_CONTRACTION, MatrixProduct, contraction
 from nki_mlir.dialects.nki.movement import Transposing
-from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import In, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.machine.engine import ENGINE_NAMED
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32, convert
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT32, TFLOAT32, convert
 
 WIDE = (FLOAT32, TFLOAT32)
+EIGHT_BITS = (FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 
 
 def work_of_product(law: str, stationary: Tile, moving: Tile) -> Work:
@@ -53,6 +54,45 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
     def work(self) -> Work:
         """The engine takes time for each column of ``moving``, which depends on its dtype."""
         return work_of_product("product", self.stationary, self.moving)
+
+
+class NcMatmulDoubleRowOp(NcMatmulOp, name="nc_matmul_double_row", engines=(Engine.TENSOR,),
+                          mnemonic="MATMUL_DOUBLE_ROW", opcode=0x33, since=3):
+    """dst[m, n] = sum over k and the 2 rows r of stationary[k, r, m] * moving[k, r, n] of 8-bit floats (PSUM, float32),
+    added to dst with ``accumulate``."""
+
+    summed_axes = 2
+
+    def verify(self, check: Check) -> None:
+        for label, tile in (("stationary", self.stationary), ("moving", self.moving)):
+            check.rule(len(tile.shape) > 2 and tile.shape[1] == 2 and tile.dtype in EIGHT_BITS,
+                       "multiplies [K, 2, M] by [K, 2, N] of 8-bit floats, "
+                       f"got {label} {list(tile.shape)} {tile.dtype}",
+                       "give both two rows a partition, or multiply the rows one after the other by nc_matmul")
+        check.rule(not self.mask and not self.limits, "takes no mask", "multiply the rows one after the other")
+        super().verify(check)
+
+    def row(self, number: int) -> NcMatmulOp:
+        """Return the product of row 0 of each partition, or that of row 1, which is added to it."""
+        def part(tile: Tile) -> Tile:
+            return tile.patterned(free=tile.access.free.plus(Linear(number * tile.access.dims[1][0])),
+                                  dims=(tile.access.dims[0], *tile.access.dims[2:]))
+        return NcMatmulOp(dst=self.dst, stationary=part(self.stationary), moving=part(self.moving),
+                          accumulate=self.accumulate or number > 0, engine=self.engine, symbols=self.symbols,
+                          ranges=self.ranges, extra=self.extra)
+
+    def reference(self, *sources: np.ndarray) -> np.ndarray:
+        *dst, stationary, moving = sources
+        total = super().reference(*dst, stationary[:, 0], moving[:, 0])
+        return super().reference(total, stationary[:, 1], moving[:, 1])
+
+    def lower(self, b: LoweringBuilder) -> None:
+        for product in (self.row(0), self.row(1)):
+            b.contraction(product, accumulate=product.accumulate)
+
+    def work(self) -> Work:
+        """The engine multiplies both rows in the time of one."""
+        return self.row(0).work()
 
 
 class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TENSOR, Engine.VECTOR),

@@ -124,6 +124,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
     accumulate: bool = False
     destinations = (PSUM,)
     keeps_bits = True
+    summed_axes = 1                     # along the partitions; a packed element is one
 
     def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)

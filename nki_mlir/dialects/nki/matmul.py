@@ -2,6 +2,8 @@
 """Matrix product of the tile language, with accumulation in PSUM."""
 
 from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,15 +35,17 @@ class MatrixProduct(Op):
     accumulate: bool
     destinations = (PSUM,)
 
+    summed_axes: ClassVar[int] = 1      # leading axes of both operands, along which the products are summed
+
     def verify(self, check: Check) -> None:
         check.spaces("dst", "psum")
         check.all_in(("sbuf",), "stationary", "moving")
-        stationary, moving = self.stationary, self.moving
+        stationary, moving, summed = self.stationary, self.moving, self.summed_axes
         check.rule(stationary.shape[0] == moving.shape[0], contraction(stationary.shape, moving.shape),
                    SAME_CONTRACTION)
-        check.at_most("stationary", 1, stationary.free_elements, Machine.stationary_free_max)
-        check.at_most("moving", 1, moving.free_elements, Machine.moving_free_max)
-        check.shape("dst", (*stationary.shape[1:], *moving.shape[1:]))
+        check.at_most("stationary", summed, prod(stationary.shape[summed:]), Machine.stationary_free_max)
+        check.at_most("moving", summed, prod(moving.shape[summed:]), Machine.moving_free_max)
+        check.shape("dst", (*stationary.shape[summed:], *moving.shape[summed:]))
         for label, tile in (("stationary", stationary), ("moving", moving)):
             if not tile.dtype.is_float or tile.dtype is FLOAT8_E8M0FNU:         # which only scales have
                 raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected="a float type")
@@ -54,12 +58,13 @@ class MatrixProduct(Op):
         return FLOAT32
 
     def iteration(self) -> Iteration:
-        """Return axes (k, m..., n...): operands share axis 0, the result has the free axes of both."""
+        """Return axes (k..., m..., n...): operands share the summed axes, the result has the other axes of both."""
         stationary, moving = self.stationary.shape, self.moving.shape
-        m = tuple(range(1, len(stationary)))
-        n = tuple(range(len(stationary), len(stationary) + len(moving) - 1))
-        return Iteration((*stationary, *moving[1:]), {"dst": (*m, *n), "stationary": (0, *m), "moving": (0, *n)},
-                         frozenset({0}))
+        k = tuple(range(self.summed_axes))
+        m = tuple(range(len(k), len(stationary)))
+        n = tuple(range(len(stationary), len(stationary) + len(moving) - len(k)))
+        return Iteration((*stationary, *moving[len(k):]), {"dst": (*m, *n), "stationary": (*k, *m), "moving": (*k, *n)},
+                         frozenset(k))
 
     def sources(self) -> list[tuple[str, Tile]]:
         """Return the sources: dst only with ``accumulate``, since the first product of a group overwrites PSUM."""

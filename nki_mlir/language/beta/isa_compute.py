@@ -27,7 +27,7 @@ from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
 from nki_mlir.language.creation import Tensor, emit
 from nki_mlir.language.direct_allocation import HiddenTranspose, refuse_hidden
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
-from nki_mlir.language.product_rules import ArrayPart, BadPerfMode, check_double_row, product_shape
+from nki_mlir.language.product_rules import ArrayPart, BadPerfMode, check_double_row, joined_rows, product_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.scalar.tokens import activation_token, alu_token
@@ -203,8 +203,13 @@ def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: ob
     if wrong:
         raise BadPerfMode(mode=name, what=wrong).here()
     check_double_row(name, {"stationary": stationary, "moving": moving}, is_transpose)
-    first, second = (product(stationary[:, row, :], moving[:, row, :], mask) for row in range(2))
-    return assignment.accumulate(first, second)
+    rows = [{"stationary": stationary[:, row, :], "moving": moving[:, row, :]} for row in range(2)]
+    operands = joined_rows([dict(zip(row, map(creation.as_operand, row.values()))) for row in rows])
+    if operands is None or mask is not None or any(t.buffer.space != SBUF for t in operands.values()):
+        first, second = (product(**row, mask=mask) for row in rows)
+        return assignment.accumulate(first, second)
+    shape = product_shape("nc_matmul", rows[0]["stationary"], rows[0]["moving"], None)
+    return ops.compute(products.NcMatmulDoubleRowOp, shape, FLOAT32, operands, space=PSUM, accumulate=False)
 
 
 class TransposeInBlocks(KernelError):

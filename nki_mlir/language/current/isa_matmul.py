@@ -8,7 +8,7 @@ from math import prod
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import microscaling, movement
-from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulDoubleRowOp, NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nki.matmul import SAME_CONTRACTION, contraction
 from nki_mlir.dialects.verifier import BrokenRule, ShapeMismatch, TooLarge, WrongMemory
 from nki_mlir.language.creation import emit
@@ -20,7 +20,7 @@ from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.memory import machine, psum, sbuf
 from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.product_rules import ArrayPart, check_double_row
+from nki_mlir.language.product_rules import ArrayPart, check_double_row, joined_rows
 from nki_mlir.scalar.dtypes import UINT8
 
 
@@ -63,9 +63,10 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
             require(accumulate is not True, "nc_matmul in transpose mode overwrites", fix="leave accumulate out")
         else:
             accumulates = accumulation(low.core_view(out), accumulate)
-        for left, right in pairs:
-            emit_product(out, left, right, is_transpose, accumulates)
-            accumulates = True
+        if is_transpose:
+            emit_transpose(out, stationary, moving)
+        else:
+            emit_products(out, pairs, accumulates)
     note_product(dst)
 
 
@@ -148,30 +149,49 @@ def check_pattern(out: View, state: str, accumulate: bool | None) -> None:
              f"{machine().name} does not define{begins}")
 
 
-def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose: bool, accumulates: bool) -> None:
-    """Emit a product, split where its destination crosses a PSUM bank."""
+def emit_transpose(out: NkiTensor, left: NkiTensor, right: NkiTensor) -> None:
+    """Emit a product with an identity matrix, which moves bits."""
     stationary = low.flat_tile("nc_matmul", "stationary", left)
-    views = aligned([low.core_view(out), low.core_view(right)])
-    if views is None:
-        right = low._dense(right)
-        views = aligned([low.core_view(out), low.core_view(right)])
-    if views is None:
-        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have sizes neither of which is "
-                "a multiple of the other", fix="make dst as wide as moving, or moving a multiple of it")
-    target, moving = views
-    if is_transpose:
-        if moving.ndim != 2:
-            target, moving = low.flat_view(out), low.flat_tile("nc_matmul", "moving", right)
-        emit(MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
-        return
+    target, moving = aligned_operands(out, right)
+    if moving.ndim != 2:
+        target, moving = low.flat_view(out), low.flat_tile("nc_matmul", "moving", right)
+    emit(MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
+
+
+def emit_products(out: NkiTensor, pairs: Sequence[tuple[NkiTensor, NkiTensor]], accumulates: bool) -> None:
+    """Emit the sum of the products of (stationary, moving) pairs: of one, or of both rows of ``double_row``."""
+    for parts in zip(*[list(products(out, left, right)) for left, right in pairs]):
+        if (operands := joined_rows(parts)) is not None:
+            emit(NcMatmulDoubleRowOp, {"dst": parts[0]["dst"], **operands}, accumulate=accumulates)
+            continue
+        for number, views in enumerate(parts):
+            emit(NcMatmulOp, views, accumulate=accumulates or number > 0)
+
+
+def products(out: NkiTensor, left: NkiTensor, right: NkiTensor) -> Iterator[dict[str, View]]:
+    """Yield the operands of a product, which is split where its destination crosses a PSUM bank."""
+    stationary = low.flat_tile("nc_matmul", "stationary", left)
+    target, moving = aligned_operands(out, right)
     spans = bank_spans(target)
     if len(spans) == 1:
-        emit(NcMatmulOp, {"dst": target, "stationary": stationary, "moving": moving}, accumulate=accumulates)
+        yield {"dst": target, "stationary": stationary, "moving": moving}
         return
     for start, end in spans:
         for part in boxes(target.shape[1:], start, end):
             dst, columns = (box_of(v, [(0, v.shape[0]), *part]) for v in (target, moving))
-            emit(NcMatmulOp, {"dst": dst, "stationary": stationary, "moving": columns}, accumulate=accumulates)
+            yield {"dst": dst, "stationary": stationary, "moving": columns}
+
+
+def aligned_operands(out: NkiTensor, moving: NkiTensor) -> Sequence[View]:
+    """Return views of the destination and of moving whose free axes have the same extents."""
+    views = aligned([low.core_view(out), low.core_view(moving)])
+    if views is None:
+        moving = low._dense(moving)
+        views = aligned([low.core_view(out), low.core_view(moving)])
+    if views is None:
+        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(moving.shape)} have sizes neither of which is "
+                "a multiple of the other", fix="make dst as wide as moving, or moving a multiple of it")
+    return views
 
 
 def bank_spans(target: View) -> list[tuple[int, int]]:

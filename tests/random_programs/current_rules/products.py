@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matrix products, transposes, microscaling."""
 
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT8, UINT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, UINT8, UINT32
 
 from ..beta import kind
 from ..current import CurrentWriter, rule
@@ -25,6 +25,29 @@ def product(w: CurrentWriter):
     w.emit(f"nisa.nc_matmul({total}, {a.text}, {b.text}{w.pick('', ', accumulate=False', ', accumulate=True')})")
     if w.maybe():
         w.emit(f"nisa.nc_matmul({total}, {a.text}, {b.text}, accumulate=True)")
+    return w.into(f"nisa.tensor_scalar(DST, {total}, nl.add, 0.0)", (M, N), FLOAT32, facts)
+
+
+@rule()
+def product_of_double_rows(w: CurrentWriter):
+    K, M, N = w.P, w.between(1, 24), w.pick(w.F, 1, 33)
+    dtype = w.pick(FLOAT8_E4M3, FLOAT8_E5M2)
+    rows = [small(w, (K, 2 * columns), (dtype,), K * 8) for columns in (M, N)]
+    if None in rows:
+        return False
+    a, b = rows
+    facts = Facts(4 * K * a.facts.bound * b.facts.bound, a.facts.unit * b.facts.unit)
+    if facts.bound / facts.unit >= 2.0 ** 23:
+        return False
+    w.note("nisa.nc_matmul", "matmul.double_row")
+    total, pairs = w.name("acc"), [w.name(), w.name()]
+    for pair, tile, columns in zip(pairs, rows, (M, N)):
+        w.emit(f"{pair} = nl.ndarray(({K}, 2, {columns}), {kind(dtype)})")
+        w.emit(f"nisa.tensor_copy({pair}, {tile.text})")
+    w.emit(f"{total} = nl.ndarray(({M}, {N}), nl.float32, buffer=nl.psum)")
+    for accumulate in (False, True)[:w.between(1, 2)]:
+        w.emit(f"nisa.nc_matmul({total}, {pairs[0]}, {pairs[1]}, accumulate={accumulate}, "
+               "perf_mode=nisa.matmul_perf_mode.double_row)")
     return w.into(f"nisa.tensor_scalar(DST, {total}, nl.add, 0.0)", (M, N), FLOAT32, facts)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import Linear, Tile, dense
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
-from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.nisa.matmul import NcMatmulDoubleRowOp, NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
 from nki_mlir.dialects.op import Op, changed, with_forms
@@ -14,8 +14,8 @@ from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.codegen.records import value_range
 
-REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp, TensorReduceOp,
-              TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # which may write where a copy puts their result
+REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulDoubleRowOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp,
+              TensorReduceOp, TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # may write where a copy does
 
 
 class FusedPair(NamedTuple):

@@ -24,7 +24,7 @@ from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_ca
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.packets import packets_of
 from nki_mlir.targets.neuron.profile.semaphore_updates import streams_of_run, updates_of
-from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, form_of, slices_of
+from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, form_of, operations_of_product, slices_of
 from nki_mlir.targets.neuron.profile.source_names import SourceFiles, SourceNames
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.path_shares import LAUNCH
@@ -260,10 +260,8 @@ def operations(instruction: Instruction) -> int:
     op = instruction.op
     if isinstance(op, Control) or instruction.queue is not None:
         return 0
-    tiles = {f.name: t for f, t in op.operands()}
-    if instruction.work_of(op).law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
-        return 2 * prod(tiles["stationary"].shape) * prod(tiles["moving"].shape[1:])
-    return max((prod(t.shape) for t in tiles.values()), default=0)
+    products = operations_of_product(op)
+    return max((prod(t.shape) for _, t in op.operands()), default=0) if products is None else products
 
 
 @dataclass(frozen=True)

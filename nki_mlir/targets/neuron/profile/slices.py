@@ -73,12 +73,21 @@ def traffic_of(op: Op | Control) -> Traffic:
         if tile.space == HBM and SPILLED in tile.handle.name:
             counts["spill_saved" if operand.writes else "spill_reloaded"] += nbytes
     law = op.work().law
-    if law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
-        counts["product"] = 2 * prod(tiles["stationary"].shape) * prod(tiles["moving"].shape[1:])
+    if (operations := operations_of_product(op)) is not None:
+        counts["product"] = operations
     elif law.startswith("transpose.") and "src" in tiles:
         rows, *columns = tiles["src"].shape
         counts["transpose"] = 2 * rows * rows * prod(columns)       # a product with the identity
     return Traffic(**counts)
+
+
+def operations_of_product(op: Op) -> int | None:
+    """Return the multiplications and additions of a matrix product; None for other operations."""
+    tiles = {operand.name: tile for operand, tile in op.operands()}
+    if not op.work().law.startswith("product") or not {"stationary", "moving"} <= tiles.keys():
+        return None
+    columns = tiles["moving"].shape[op.summed_axes:]                                         # type: ignore[attr-defined]
+    return 2 * prod(tiles["stationary"].shape) * prod(columns)
 
 
 def form_of(instruction: Instruction) -> tuple[object, ...]:

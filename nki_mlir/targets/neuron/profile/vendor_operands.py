@@ -9,7 +9,7 @@ from nki_mlir.scalar.dtypes import BY_ASM
 TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?"     # partitions where they are not the instruction's
 QUEUE = re.compile(r"\bqueue=(\d+)")
 FUNCTION = re.compile(r"^ACTIVATE\S* fn=([\w.]+)")
-PATTERN = re.compile(rf"^MATMUL dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
+PATTERN = re.compile(rf"^MATMUL(?:_DOUBLE_ROW)? (?:\w+=1 )*dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
 OPERAND = re.compile(r"\b(\w+)=(\w+)@([^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?")
 CHANNELS = re.compile(r"\bchannels=(\d+)")
 TRANSPOSE = "DMA_TRANSPOSE"
