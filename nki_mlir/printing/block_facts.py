@@ -58,9 +58,10 @@ def used_rows(body: waist.FunctionBlock) -> dict[Value, int]:
         op = in_its_box(node.instruction)
         if op is None:
             continue
+        tables = [op.table.handle] if isinstance(op, DataAddressed) else []
         for _, tile in op.operands():
             partition, (step, count) = tile.access.partition, tile.access.dims[0]
-            if not tile.on_chip or partition is None or step < 0 or isinstance(op, DataAddressed):
+            if not tile.on_chip or partition is None or step < 0 or tile.handle in tables:
                 unbounded.add(tile.handle)
                 continue
             _, last = partition.interval(op.ranges)

@@ -22,6 +22,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
@@ -118,6 +119,8 @@ class BodyPrinter:
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
                 if isinstance(op, TensorCopyPredicatedOp):              # which may keep what nothing wrote
                     self.out.zeroed.add(op.dst.handle)
+                if isinstance(op, DmaCopyOp) and op.src.on_chip:        # of such a tile, before and after
+                    self.out.zeroed.add(op.src.handle)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)
@@ -383,7 +386,8 @@ class BodyPrinter:
             write_statement(self.out, changed(op, lambda tile: tile, limits=()))
 
     def name_results(self, op: Op) -> None:
-        """Name the tiles that an operation writes first, if the source does not."""
+        """Name the tiles that an operation writes first, and those that it reads and a memset fills, if the source does
+        not."""
         for _, tile in op.targets():
             tensor = self.out.waiting.get(tile.handle)
             if tensor is not None and not _is_named(tensor) and tensor.region in ON_CHIP:
@@ -396,6 +400,10 @@ class BodyPrinter:
                 name = name_of_result(op, source.name if source is not None and is_parameter else "",
                                       prod(tile.shape) < prod(tensor.shape))
                 tensor.name = name_behind(tile, name) if isinstance(op, Filling) else name
+        for _, tile in op.sources():
+            tensor = self.out.waiting.get(tile.handle)
+            if tensor is not None and tile.handle in self.out.zeroed and not _is_named(tensor):
+                tensor.name = name_behind(tile, "filled")       # by the memset
 
     def name_waiting(self) -> None:
         """Name the tiles that are allocated before a loop or a branch by the operations that write them, within

@@ -35,7 +35,7 @@ from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 ANY_DIMS = {("tensor_reduce", "dst"), ("local_gather", "dst"),       # parameters that take a tile of any free dims
             *((function, parameter) for function in ("tensor_scalar_reduce", "tensor_scalar_cumulative")
-              for parameter in ("dst", "data", "src"))}
+              for parameter in ("dst", "data", "src", "reduce_res"))}
 
 
 def with_repeats(op: Op) -> Op:
@@ -243,7 +243,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
             return None
         free = (form.function, parameter) in ANY_DIMS and (form.function == "tensor_reduce" or not text.beta)
         paired = form.paired and (not isinstance(op, NcMatmulDoubleRowOp) or parameter == "dst")
-        return text.tile(op, column(tile) if tile_name == "bias" else tile, not paired and not free, paired or free)
+        exact, paired = not paired and not free, paired or (free and form.function != "tensor_reduce")
+        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact, paired)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
         return None

@@ -181,11 +181,17 @@ def _memset(text: KernelText, op: movement.MemsetOp) -> None:
 
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
-    """Return the arguments of an instruction that counts along the axes of its destination, which may have other axes
-    of one element, except in beta, where index vectors have its axes."""
+    """Return the arguments of an instruction that counts along the axes of its destination. Axes that count on from
+    one to the next are one in the pattern, and those of one element none, except in beta, where index vectors have the
+    axes of the destination."""
     steps, form = dict(expression.axes), text.indices.form(expression, op.symbols)
-    pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape)
-               if axis and (count > 1 or text.beta)]
+    pattern: list[list[int]] = []
+    for axis, count in enumerate(op.dst.shape[1:], 1):
+        step = steps.get(axis, 0)
+        if not text.beta and pattern and pattern[-1][0] == step * count:
+            pattern[-1] = [step, pattern[-1][1] * count]
+        elif count > 1 or text.beta:
+            pattern.append([step, count])
     return f"pattern={pattern or [[0, 1]]}, offset={form}, channel_multiplier={steps.get(0, 0)}"
 
 

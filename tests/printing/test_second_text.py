@@ -107,6 +107,31 @@ TEXTS = {
         total[...] = nisa.nc_matmul(tile[:, 0:11], tile, mask=nl.arange(11)[:, None] >= 6)
         tile[0:11, :] = nl.copy(total)
         nl.store(out, tile)""",
+    "a mask along the last of several axes": """
+        kept = nl.full((64, 4, 12, 2), 0.5, nl.float32)
+        p, f = nl.arange(64)[:, None, None, None], nl.arange(2)[None, None, None, :]
+        kept[...] = nl.add(tile.reshape((64, 4, 12, 2)), 1.0, mask=p <= f)
+        nl.store(out, kept.reshape((64, 96)))""",
+    "a minimum of rows of several axes, where no engine begins": """
+        least, p = nl.full((64, 1), 5, nl.float32), nl.arange(64)[:, None, None]
+        larger = nisa.tensor_scalar_reduce(data=tile.reshape((64, 8, 12)), op0=np.add, operand0=0.25, reduce_op=np.min,
+                                           reduce_res=least, mask=p >= 40, dtype=nl.float32)
+        tile[:, 0:1] = nl.copy(least)
+        nl.store(out, tile)""",
+    "integers under a mask of rows where no engine begins": """
+        p, f = nl.arange(64)[:, None], nl.arange(96)[None, :]
+        left, numbers = nl.full((1, 1), 2, nl.int32), nl.copy(tile, dtype=nl.uint32)
+        going = scalar(True)
+        while going:
+            bits = nisa.tensor_scalar(numbers, np.bitwise_or, 1, mask=(2 * f + p <= 60) & (p >= 5))
+            left[...] = nl.subtract(left, 1)
+            going = scalar(left)
+        nl.store(out, tile)""",
+    "elements of one row at a run-time position": """
+        start, copied = nl.full((1, 1), 3, nl.int32), nl.ndarray((64, 32), nl.float32)
+        p, f = nl.arange(64)[:, None], nl.arange(32)[None, :]
+        copied[...] = nisa.tensor_copy_dynamic_src(tile[p, start[0, 0] + f], mask=p == 14)
+        nl.store(out, tile)""",
     "rows in reverse order, in a loop": """
         p, f = nl.arange(32)[:, None], nl.arange(96)[None, :]
         for i in nl.affine_range(2):
