@@ -62,6 +62,18 @@ def test_copies_with_a_step_of_eight_elements_take_what_others_measured() -> Non
     ("COPY dst=bfloat16@0x0[1][512] src=bfloat16@0x2000000[1][512] channels=128",
      Work("tensor_copy.psum.bfloat16", 512)),
     ("COPY dst=bfloat16@0x0[1][512] src=fp32@0x2000000[1][512] channels=128", Work("tensor_copy.psum", 512)),
+    ("COPY dst=fp8_e4@0x0[1][512] src=fp8_e4@0x1000[1][512] channels=128", Work("tensor_copy.float8_e4m3", 512)),
+    ("COPY dst=fp8_e4@0x0[1][512] src=fp8_e4@0x1000[2][512] channels=128", Work("tensor_copy", 512)),
+    ("COPY dst=fp8_e4@0x0[1][512] src=fp8_e5@0x1000[1][512] channels=128", Work("tensor_copy", 512)),
 ])
 def test_work_of_an_instruction(text: str, expected: Work) -> None:
     assert work(text) == expected
+
+
+@pytest.mark.parametrize("law", ["tensor_tensor", "tensor_scalar", "tensor_scalar.psum", "tensor_copy.psum"])
+@pytest.mark.parametrize("narrow", ["float8_e4m3", "float8_e4m3fn", "float8_e5m2"])
+def test_floats_of_8_bits_have_the_fast_modes_of_trn3_alone(law: str, narrow: str) -> None:
+    for target, like in (("trn1", law), ("trn2", law), ("trn3", f"{law}.bfloat16")):
+        machine = machine_named(target)
+        times = [machine.cost(Engine.VECTOR, Work(name, 512)).busy for name in (f"{law}.{narrow}", like)]
+        assert times[0] == times[1], target

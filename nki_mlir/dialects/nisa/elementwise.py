@@ -32,20 +32,22 @@ def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
 # for a variant, the law of the work itself holds.
 
 def of_dtype(*tiles: Tile) -> str:
-    """Return ``.bfloat16`` or ``.float16`` if all tiles have that dtype and are in SBUF, else ""."""
+    """Return a dot and the dtype if all tiles are in SBUF and have one dtype, a float of 16 or 8 bits; else ""."""
     return "" if any(t.space == PSUM for t in tiles) else _narrow(tiles)
 
 
 def of_tiles(*tiles: Tile) -> str:
     """Return the variant: ``.psum`` if a tile is in PSUM, then the dtype's variant if all tiles have adjacent elements,
-    or ``.apart`` if the dtype has a variant but some elements are apart."""
+    or ``.apart`` if the tiles have one dtype of 16 bits but some elements are apart."""
     space, narrow = ".psum" if any(t.space == PSUM for t in tiles) else "", _narrow(tiles)
-    return space + (narrow if not narrow or all(map(adjacent, tiles)) else ".apart")
+    if not all(map(adjacent, tiles)):
+        narrow = ".apart" if narrow and tiles[0].dtype.bits == 16 else ""
+    return space + narrow
 
 
 def _narrow(tiles: Sequence[Tile]) -> str:
     first_dtype = tiles[0].dtype
-    narrow = first_dtype.is_float and first_dtype.bits == 16
+    narrow = first_dtype.is_float and first_dtype.bits <= 16
     return f".{first_dtype}" if narrow and all(t.dtype is first_dtype for t in tiles) else ""
 
 
