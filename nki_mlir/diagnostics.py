@@ -8,6 +8,7 @@ with values, never with a ready string, so that a test can compare the complete 
 
 import linecache
 import re
+import sys
 import warnings
 from collections.abc import Mapping
 from enum import Enum
@@ -102,12 +103,24 @@ class NkiMlirError(Exception):
     @property
     def headline(self) -> str:
         """The broken rule, with its values."""
-        return self.message.format(**self.values)
+        return self._filled(self.message)
 
     @property
     def advice(self) -> tuple[str, str]:
         """The reason for the rule, and the fix."""
-        return self.why.format(**self.values), self.fix.format(**self.values)
+        return self._filled(self.why), self._filled(self.fix)
+
+    def _filled(self, template: str) -> str:
+        """Return a template with the values, also with integers of more digits than Python prints by default."""
+        try:
+            return template.format(**self.values)
+        except ValueError:
+            digits = sys.get_int_max_str_digits()
+            sys.set_int_max_str_digits(0)
+            try:
+                return template.format(**self.values)
+            finally:
+                sys.set_int_max_str_digits(digits)
 
     @property
     def name(self) -> str:

@@ -41,6 +41,7 @@ class InputTime(NkiMlirError):
 
 AGAIN = 0.2                     # seconds until the alarm repeats
 PROGRAMS = 1 << 24              # programs of a launch, each of which is captured or run
+DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
 
 
 @dataclass(frozen=True)

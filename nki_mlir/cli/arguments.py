@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli.command import CommandLineError
-from nki_mlir.input_limits import PROGRAMS
+from nki_mlir.input_limits import DIMENSIONS, ELEMENTS, PROGRAMS
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
 from nki_mlir.similar_names import nearest
 
@@ -26,7 +26,6 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
                              "bool": BY_NAME["bool"]}
 
 
-DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
 AT_ONCE = 1 << 16               # values that are drawn in one call
 SEED_DIGITS = 40                        # of a random seed: NumPy's generators have 128 bits
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict

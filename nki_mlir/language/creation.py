@@ -25,6 +25,7 @@ from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.scalar_body import constant_value
 from nki_mlir.dialects.verifier import UNNAMED, HostOperand, ShapeMismatch
+from nki_mlir.input_limits import DIMENSIONS, ELEMENTS
 from nki_mlir.language.direct_allocation import Allocation, note_allocated
 from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine
@@ -106,6 +107,18 @@ class TwoPartitionDimensions(KernelError, ValueError):
     fix = "mark only the dimension that lies on the partitions"
 
 
+class TooLongShape(KernelError, ValueError):
+    code = "NKI-SHAPE"
+    message = "a shape has {dimensions:,} dimensions; a tensor has at most {most}"
+    fix = "join dimensions, or number tiles in the first one"
+
+
+class TooLargeExtent(KernelError, ValueError):
+    code = "NKI-SHAPE"
+    message = "dimension {position} of a shape is a number of {bits:,} bits; a tensor has less than {most:,} elements"
+    fix = "correct the shape, or work on a part of the tensor at a time"
+
+
 class NotAnInteger(KernelError, TypeError):
     code = "NKI-INTEGER"
     message = "{value!r} is {what}, which must be an integer{bound}"
@@ -160,13 +173,19 @@ def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor"
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
     """Return (extents, position of a ``par_dim`` mark or None)."""
-    if type(shape) in (tuple, Shape) and all([type(n) is int for n in shape]):
+    if type(shape) in (tuple, Shape) and len(shape) <= DIMENSIONS and all([type(n) is int and n < ELEMENTS
+                                                                           for n in shape]):
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if len(items) > DIMENSIONS:
+        raise TooLongShape(dimensions=len(items), most=DIMENSIONS).here()
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
     if marked[1:]:
         raise TwoPartitionDimensions(first=marked[0], second=marked[1]).here()
-    return tuple(integer(n, "an extent of a shape") for n in items), marked[0] if marked else None
+    extents = tuple(integer(n, "an extent of a shape") for n in items)
+    if beyond := [k for k, n in enumerate(extents) if n >= ELEMENTS]:
+        raise TooLargeExtent(position=beyond[0], bits=extents[beyond[0]].bit_length(), most=ELEMENTS).here()
+    return extents, marked[0] if marked else None
 
 
 def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",

@@ -83,7 +83,11 @@ def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mut
 
 
 def _structure(builder: object, value: object, buffers: list[Buffer], at: Location) -> str:
-    tree = _tree(builder, value, buffers, at)
+    try:
+        tree = _tree(builder, value, buffers, at)
+    except RecursionError:
+        raise BadResult(what="the kernel returns tuples, lists or dicts that contain themselves, or are nested too "
+                             "deeply").located(return_of(at)) from None
     if tree == 0:
         return "one"
     return "tuple" if isinstance(value, (tuple, list)) and list(tree) == list(range(len(tree))) else repr(tree)

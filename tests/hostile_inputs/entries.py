@@ -53,12 +53,17 @@ COMMANDS = {
     "nki-run FILE (binary)": (("binary",), ["run", "--quiet", "FILE"]),
     "nki-translate --disassemble FILE": (("binary",), ["translate", "--disassemble", "FILE"]),
     "nki-migrate FILE": (("python",), ["migrate", "FILE"]),
+    "nki-run FILE (Python)": (("kernel",), ["run", "--quiet", "FILE", "--arg=4x4xf32"]),
+    "nki-run --on=eager FILE (Python)": (("kernel",), ["run", "--quiet", "--on=eager", "FILE", "--arg=4x4xf32"]),
+    "nki-opt FILE (Python)": (("kernel",), ["opt", "FILE", "--arg=4x4xf32"]),
+    "nki-grade FILE FOLDER": (("assignment",), ["grade", "FILE", "FOLDER"]),
     "nki-run KERNEL OPTION": (("option",), ["run", "--quiet", "FILE"]),
     "nki-opt KERNEL OPTION": (("option",), ["opt", "FILE"]),
 }
 ENDING = {"module": ".mlir", "graph": ".mlir", "assembly": ".nkiasm", "binary": ".neff", "python": ".py", "config": ".txt",
-          "option": ".py"}
-START = {"module": "module {}", "graph": "module {}", "assembly": "", "binary": "", "python": "", "config": "", "option": ""}
+          "option": ".py", "kernel": ".py", "assignment": ".toml"}
+START = {"module": "module {}", "graph": "module {}", "assembly": "", "binary": "", "python": "", "config": "", "option": "",
+         "kernel": "", "assignment": ""}
 KERNEL = b"import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n    return nl.load(x)\n"
 ENTRIES: dict[str, tuple[tuple[str, ...], list[str]]] = {
     **{name: (kinds, [sys.executable, "-c", f"from nki_mlir.cli.entry import command\nimport sys\nsys.argv[0] = 'nki'\n"
@@ -93,7 +98,8 @@ def run(entry: str, kind: str, content: bytes, folder: Path) -> Ended:
     file = folder / f"input{ENDING[kind]}"
     options = content.decode().split("\n") if kind == "option" and content else []
     file.write_bytes(KERNEL if kind == "option" else content)
-    words = [str(file) + (":f" if kind == "option" else "") if word == "FILE" else word for word in ENTRIES[entry][1]]
+    names = {"FILE": str(file) + (":f" if kind in ("option", "kernel") else ""), "FOLDER": str(folder)}
+    words = [names.get(word, word) for word in ENTRIES[entry][1]]
     received = folder / "received"
     received.write_bytes(session(file) if entry == "nki-lsp" else b"")
     environment = {**os.environ, "NKI_MLIR_CACHE": "off", "PYTHONPATH": str(ROOT)}

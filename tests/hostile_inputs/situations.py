@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hostile inputs by kind: modules, graphs, assembly, binaries, Python, configs, and options of commands.
+"""Hostile inputs by kind: modules, graphs, assembly, binaries, Python to read or to run, configs, assignments, options.
 
 ``python -m tests.hostile_inputs.situations FOLDER`` writes them to files, for a process that measures others and stays small.
 """
@@ -102,6 +102,7 @@ def mutated(seed: int) -> str:
 
 
 ASSEMBLY = {
+    "digits of other scripts": HEAD + f".sbuf {'٣' * 20_000} of 212984\n.stream pool\n",
     "digits of .sbuf": HEAD + f".sbuf {'9' * 100_000} of 212984\n.stream pool\n",
     "not UTF-8": HEAD.encode() + b".note \xff\n.stream pool\n",
     "a name not UTF-8": HEAD.encode() + b".input a\xff fp32[4,4] 0\n.stream pool\n",
@@ -165,6 +166,62 @@ SOURCES = {
     "one number": "x = " + "9" * 1_000_000, "strings": "x = " + "'a' " * 500_000, "formats": "x = f'" + "{a}" * 300_000 + "'",
     "elses": "if 1: pass\n" + "elif 1: pass\n" * 10_000, "comments": "# \n" * 1_000_000, "decorators": "@a\n" * 50_000 + "def f(): pass\n",
 }
+KERNEL = """import sys, warnings
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+class Mute(Exception):
+    def __str__(self): raise RuntimeError("no text")
+class Number(Exception):
+    def __str__(self): return 5
+class Endless(Exception):
+    def __str__(self): return str(self)
+class Outside(BaseException): pass
+class Liar:
+    __class__ = property(lambda self: 1 / 0)
+    def __getattr__(self, name): raise Mute
+    def __repr__(self): raise Mute
+    def __eq__(self, other): raise Mute
+    __hash__ = None
+def again(x): return again(x)
+@nki.jit
+def f(x):
+    {}
+    return nl.load(x)
+"""
+IN_KERNELS = {
+    "an exception without a text": "raise Mute", "a text that is a number": "raise Number",
+    "a text without an end": "raise Endless", "a text of megabytes": "raise ValueError('a' * 4_000_000)",
+    "lines and escapes": "raise ValueError('\\n' * 1_000 + '\\x1b[2J\\0\\udcff')", "an exception of no usual class": "raise Outside",
+    "exit": "sys.exit(7)", "exit with an object": "sys.exit(Liar())", "a closed generator": "raise GeneratorExit",
+    "a raised class of another": "raise type('A' * 100_000, (Exception,), {})",
+    "causes without an end": "for k in range(2_000):\n        try: raise ValueError from sys.exception()\n        except ValueError: pass\n    raise Mute",
+    "groups within groups": "e = ValueError()\n    for k in range(500): e = ExceptionGroup('a', [e])\n    raise e",
+    "warnings as errors": "warnings.simplefilter('error')\n    warnings.warn('a')", "a call of itself": "return again(x)",
+    "an object without a class": "return Liar()", "an object as an index": "return nl.load(x[Liar()])",
+    "an object as a tile": "return nl.exp(Liar())", "an object as a dtype": "return nl.zeros((4, 4), Liar())",
+    "an object as a shape": "return nl.zeros(Liar(), nl.float32)", "an object as a condition": "if Liar() == 1: pass",
+    "a size of 10^18": "nl.zeros((4, 10**18), nl.float32)", "a size of 5,000 digits": "nl.zeros((4, 10**5000), nl.float32)",
+    "axes": "nl.zeros((1,) * 100_000, nl.float32)", "a foreign number": "nl.zeros((4, float('nan')), nl.float32)",
+    "an index of 5,000 digits": "nl.load(x[10**5000])", "a list of itself": "a = []; a.append(a)\n    return nl.exp(a)",
+    "a result of itself": "a = []; a.append(a)\n    return a", "another exception hook": "sys.excepthook = Liar()\n    raise Mute",
+}
+RUN = {name: KERNEL.format(body) for name, body in IN_KERNELS.items()} | {
+    "exit while it is read": "import sys\nsys.exit(7)\n", "a mute exception while it is read": KERNEL.format("pass") + "raise Mute\n",
+    "an attribute of any name": KERNEL.format("pass") + "def __getattr__(name): raise Mute\n",
+    "a kernel that is another object": KERNEL.format("pass") + "f = Liar()\n",
+    "a decorator that returns nothing": "def nothing(f): return None\n@nothing\ndef f(x): pass\n",
+}
+ASSIGNMENT = "name = 'a'\nkernel = 'f'\nreference = 'r.py:f'\n"
+ASSIGNMENTS = {
+    "parts of a key": "a." * 20_000 + "b = 1\n", "parts of a quoted key": "'a'." * 20_000 + "b = 1\n",
+    "parts of a table": "[" + "a." * 20_000 + "b]\n", "brackets": "a = " + "[" * 100_000, "tables": "a = " + "{a = " * N,
+    "digits": "a = " + "9" * 100_000, "digits of other scripts": "a = " + "٣" * 20_000, "an exponent": "a = 1e" + "9" * 100_000,
+    "many tables": "".join(f"[a{k}]\n" for k in range(100_000)), "many parts": ASSIGNMENT + "[[part]]\nname = 'a'\n" * 20_000,
+    "many keys": "".join(f"a{k} = 1\n" for k in range(200_000)), "one string": f"name = '{'x' * 4_000_000}'\n",
+    "escapes": 'name = "' + "\\u0041" * 300_000 + '"\n', "not UTF-8": b"name = '\xff'\n", "zero bytes": b"\0" * 1_000_000,
+    "dates": "name = 99999-99-99\n", "dots in a text": ASSIGNMENT.replace("'a'", f"'{'. ' * 100_000}'"), "empty": "",
+    "another file": ASSIGNMENT.replace("r.py", "/dev/zero"),
+}
 CONFIGS = {
     "brackets": "[" * 100_000, "base64 of brackets": base64.b64encode(b"[" * 100_000).decode(),
     "base64 of objects": base64.b64encode(b'{"a":' * 100_000).decode(),
@@ -179,8 +236,8 @@ OPTIONS = {
     "dimensions": ["--arg", "1x" * 50_000 + "f32"],
 }
 INPUTS: dict[str, Mapping[str, str | bytes | list[str]]] = {
-    "module": MODULES, "graph": GRAPHS, "assembly": ASSEMBLY, "binary": BINARIES, "python": SOURCES, "config": CONFIGS,
-    "option": OPTIONS}
+    "module": MODULES, "graph": GRAPHS, "assembly": ASSEMBLY, "binary": BINARIES, "python": SOURCES, "kernel": RUN,
+    "config": CONFIGS, "assignment": ASSIGNMENTS, "option": OPTIONS}
 
 
 def write(folder: Path) -> None:
