@@ -9,13 +9,13 @@ import io
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.environment import EnvironmentVariable
 
 
@@ -39,8 +39,16 @@ class InputTime(NkiMlirError):
     fix = "set {variable} to a larger number of seconds"
 
 
+class TooManyIterations(KernelError):
+    code = "NKI-ITERATIONS"
+    message = "the loop has {count:,} iterations, which {who} runs one by one; the limit is {limit:,}"
+    why = "an iteration takes a microsecond or more"
+    fix = "correct the bounds, write a loop that ends by break as a while, or set {variable} to a larger number"
+
+
 AGAIN = 0.2                     # seconds until the alarm repeats
 PROGRAMS = 1 << 24              # programs of a launch, each of which is captured or run
+FEW_ITERATIONS = 1_000          # of a loop that needs no check
 DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
 
 
@@ -86,7 +94,15 @@ ARCHIVE_BYTES = InputLimit("NKI_MLIR_INPUT_ARCHIVE", "bytes", 1 << 26)   # of a 
 TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 27)      # of tensors that it declares
 ARRAY_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)       # of an array's file that an option names
 SYNTAX_NODES = InputLimit("NKI_MLIR_INPUT_NODES", "nodes", 100_000)      # of a source to rewrite; one takes 4 KB
+ITERATIONS = InputLimit("NKI_MLIR_ITERATIONS", "iterations", 100_000_000)    # of a loop that Python runs
 SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
+
+
+def check_iterations(numbers: range, who: str, at: Callable[[], Location | None]) -> None:
+    """Raise ``TooManyIterations`` at a location if a loop has more iterations than Python may run."""
+    count = -((numbers.start - numbers.stop) // numbers.step)           # ``len`` fails above 2^63 - 1
+    if count > FEW_ITERATIONS and count > (limit := ITERATIONS.value()):
+        raise TooManyIterations(count=count, who=who, limit=limit, variable=ITERATIONS.variable).located(at())
 
 
 @contextmanager

@@ -177,6 +177,12 @@ class MaskedView(UnsupportedMask):
     fix = "attach the mask last: tile.reshape(...)[mask]"
 
 
+class LoopBound(KernelError, ValueError):
+    code = "NKI-RANGE"
+    message = "a bound of the loop is a number of {bits} bits; loops of the device count in 64 bits"
+    fix = "correct the bounds, or write a loop that ends by break as a while"
+
+
 class UnrollLimit(KernelError):
     code = "NKI-UNROLL-LIMIT"
     message = "the loop at {site} must be unrolled because {why}, and exceeds the limit of {limit} iterations"

@@ -17,12 +17,13 @@ from typing import Any, SupportsInt, cast
 import numpy as np
 
 from nki_mlir.capture.builder import Site, current
-from nki_mlir.capture.errors import AnnotationMismatch, WhileEntry
+from nki_mlir.capture.errors import AnnotationMismatch, LoopBound, WhileEntry
 from nki_mlir.capture.index import Index, Mask
 from nki_mlir.capture.locations import is_users, user_location, variables
 from nki_mlir.capture.loop_state import changes, live_state
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.wrapping import underlying, wrap
+from nki_mlir.input_limits import check_iterations
 
 
 class NkiRange:
@@ -32,6 +33,9 @@ class NkiRange:
     def __init__(self, *bounds: SupportsInt, parallel: bool) -> None:
         self.span = range(*(int(b) for b in bounds))
         self.parallel = parallel
+
+    def __bool__(self) -> bool:
+        return bool(self.span)
 
     def __len__(self) -> int:
         return len(self.span)
@@ -52,11 +56,11 @@ def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, line_an
         note_idle()
     if isinstance(iterable, NkiRange):
         return _loop(iterable.span, names, line_and_column, iterable.parallel, target)
-    if rolls_range and type(iterable) is range:
-        return _loop(iterable, names, line_and_column, False, target)
+    if type(iterable) is range:
+        if rolls_range:
+            return _loop(iterable, names, line_and_column, False, target)
+        check_iterations(iterable, "Python", user_location)
     return iterable
-
-
 def note_idle() -> None:
     """Record the source location of a loop that runs no iteration, since that may explain an unwritten output."""
     if (builder := current.get()) is not None:
@@ -218,9 +222,12 @@ def _loop(span: range, names: tuple[str, ...], line_and_column: tuple[int, int],
     if builder is None:
         yield from span
         return
-    if not builder.symbolic or site in builder.plan.reasons or len(span) < 2 or span.step < 0:
+    if not builder.symbolic or site in builder.plan.reasons or span.step < 0 or not span[1:]:
+        check_iterations(span, "Python", user_location)
         yield from builder.iterations(span, site, parallel, target)
         return
+    if (bits := max(span.start.bit_length(), span.stop.bit_length())) > 62:
+        raise LoopBound(bits=bits).here()
     index = builder.open_loop(span, site, parallel, target)
     depth = len(builder.scopes)
     (symbol,) = index.symbols

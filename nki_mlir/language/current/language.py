@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from nki_mlir.capture.index import arange, mgrid
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tracing import note_idle
+from nki_mlir.input_limits import check_iterations
 from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, memory
 from nki_mlir.language.current.calls import reported
@@ -57,6 +58,7 @@ def _span(name: str, start: object, stop: object, step: Any) -> range:
     span = range(integer(begin, f"{name} start"), integer(end, f"{name} stop"), step)
     if not span:
         note_idle()
+    check_iterations(span, "Python", user_location)
     return span
 
 

@@ -74,7 +74,7 @@ class KernelImage(NamedTuple):
     arrays: int                         # inputs and shared outputs
     parallel: bool                      # whether a program uses the pool
     pairs: tuple[int, ...]              # arrays that must not overlap: a number, bytes, another number, bytes
-    unbounded: bool                     # whether data decide how often a loop runs
+    unbounded: bool                     # whether data decide how often a loop runs, or it runs very often
     merged: int                         # programs along the grid's last axis that one program of the image runs
 
 

@@ -14,15 +14,16 @@ from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.passes.pipelines import TO_LINALG, TO_RECORDS, is_at_waist
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.targets.cpu.assemble import NativeProgram
-from nki_mlir.targets.cpu.function import NativeFunction, NativeWhile, nodes_in
+from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, NativeWhile, nodes_in
 from nki_mlir.targets.cpu.function_pass import passes_of, run_passes
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import KernelImage, ProgramImage, Target
 from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
-from nki_mlir.targets.cpu.passes.parallelize import running_cost
+from nki_mlir.targets.cpu.passes.parallelize import repetitions, running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code
 from nki_mlir.waist.nest_reader import Reader
 
+MANY = 100_000              # iterations of a loop that may take long, whatever its body does
 WORTH_ROLLING = 1 << 9      # operations that a loop saves: with fewer, it gains little
 WORTH_FUSING = 1 << 12  # elements that an operation computes: with fewer, sharing routines between kernels saves more
 
@@ -36,7 +37,8 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     copies = [at_waist(module, may_alias=may_alias) for module in modules]      # functions keep no module alive
     functions = read_functions(map(the_kernel, copies), axes, common)
     costs = [running_cost(function.body) for function in functions]
-    unbounded = any(isinstance(node, NativeWhile) for function in functions for node in nodes_in(*function.body.nodes))
+    unbounded = any(isinstance(node, NativeWhile) or (isinstance(node, NativeLoop) and repetitions(node) > MANY)
+                    for function in functions for node in nodes_in(*function.body.nodes))
     pairs = () if may_alias else pairs_apart(functions)         # read before passes change the functions
     for function in functions:
         function.has_variants = len(functions) > 1

@@ -117,6 +117,8 @@ class NativeReader:
     # -- structure -----------------------------------------------------------------------------------------------------
     def loop(self, node: waist.ForLoop) -> None:
         low, high, step = (self.values.form(v) for v in node.bounds)
+        if node.body.is_idle and not step.symbols and step.const > 0:
+            return
         static = not (low.symbols or high.symbols or step.symbols)
         span = range(low.const, high.const, step.const) if static else None
         memory, variable = self.function.slot(), self.values.variable(low, high, step)

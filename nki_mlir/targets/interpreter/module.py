@@ -6,6 +6,7 @@ operations. A view of a buffer is (array, offset in elements) at run time (``win
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, recognize
 from nki_mlir.dialects.source_locations import location_of, source_location
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.input_limits import check_iterations
 from nki_mlir.passes.safety import LoopStep
 from nki_mlir.targets.interpreter.scalars import scalar_function
 from nki_mlir.targets.interpreter.structured import Generic
@@ -196,14 +198,15 @@ class FunctionCompiler:
     def loop(self, node: waist.ForLoop) -> Step:
         low, high, by = (self.slot(v) for v in node.bounds)
         variable, body = self.slot(node.variable), self.block(node.body)
-        op, parallel, is_idle = node.op, node.parallel, node.body.is_idle
+        at, parallel, is_idle = partial(location_of, node.op), node.parallel, node.body.is_idle
 
         def run(env: Env) -> None:
             if env[by] <= 0:
-                raise LoopStep(step=env[by]).located(location_of(op))
+                raise LoopStep(step=env[by]).located(at())
             if is_idle:
                 return
             numbers = range(env[low], env[high], env[by])
+            check_iterations(numbers, "the interpreter", at)
             for i in reversed(numbers) if parallel and env[FREEDOM].backwards else numbers:
                 env[variable] = i
                 for step in body:
