@@ -6,7 +6,6 @@ instruction there, and the values stay the same. Any engine that can trigger tra
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.op import NisaOp, Op, on_engine
@@ -17,6 +16,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.step_engines import DistinctChoices
+from nki_mlir.targets.neuron.codegen.step_table import StepTable
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
 ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer that any issuer may trigger
@@ -27,8 +27,8 @@ class EngineChoice:
     Without these options each gets the first engine of its class. ``written``: choose as the vendor's compiler
     evidently does: the GpSimd engine runs only instructions for which the kernel names it, the sync engine triggers
     transfers, products are ordered as if the tensor engine had its full speed, and results take PSUM in program order
-    (``result_ring.py``). Engines and ``forms`` are memoized for each form of instruction, ``dependences`` for each
-    run."""
+    (``result_ring.py``). Engines are memoized for each form of instruction, ``steps`` for each operation,
+    ``dependences`` for each run."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
@@ -36,9 +36,8 @@ class EngineChoice:
         self.issued = issued and not written
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.engines: dict[object, tuple[Engine, ...]] = {}
-        self.forms: dict[object, Any] = {}      # the common data of steps of a form (``scheduling_graph.py``)
-        self.steps: dict[Op, Any] = {}          # the data of an operation's steps (``scheduling_graph.py``)
         self.distinct = DistinctChoices()
+        self.steps = StepTable(machine, self.of, self.distinct, self.ramps)
         self.dependences = RunDependences()
 
     def of(self, op: Op) -> tuple[Engine, ...]:

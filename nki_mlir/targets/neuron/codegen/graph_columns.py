@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.targets.neuron.codegen.dependence_scan import joined
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.timing.dma_engines import transfer_columns
-from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
+from nki_mlir.targets.runtime.compiled_class import int_array
 
 
 def columns_of(graph: SchedulingGraph) -> dict[str, Any]:
@@ -19,20 +18,18 @@ def columns_of(graph: SchedulingGraph) -> dict[str, Any]:
 
 
 def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
-    columns = {name: np.array(getattr(graph, name), np.int64) for name in ("space", "size", "first", "last", "uses")}
-    columns["buffers_start"], columns["buffers"] = joined(graph.buffers)
-    for name, edges in (("before", graph.edges), ("users", graph.edges.users), ("buffer_users", graph.buffer_users)):
+    columns = {name: getattr(graph, name) for name in ("space", "size", "first", "last", "uses", "tables", "stores")}
+    for name, edges in (("buffers", graph.buffer_edges), ("before", graph.edges), ("users", graph.edges.users),
+                        ("buffer_users", graph.buffer_users)):
         columns[f"{name}_start"], columns[name] = edges.starts, edges.steps
     columns["missing"] = np.diff(columns["before_start"])
-    columns["changes"] = np.array([graph.changes[space] for space in SPACES], np.int64).reshape(-1)
-    tables = {"": 0}
-    columns["tables"] = np.array([tables.setdefault(table, len(tables)) for table in graph.tables], np.int64)
-    columns["stores"] = np.array(graph.stores, np.int64)
-    columns["is_transfer"] = np.array([transfer is not None for transfer in graph.transfers], np.int64)
-    columns["loaded"] = np.array([                      # a copy within SBUF, which is no load, has two buffers
-        graph.size[buffers[0]] if transfer is not None and transfer.loads and len(buffers) == 1 else -1
-        for transfer, buffers in zip(graph.transfers, graph.buffers)], np.int64)
-    numbers: dict[TimedTransfer, int] = {}
-    columns["transfer"] = np.array([-1 if transfer is None else numbers.setdefault(transfer, len(numbers))
-                                    for transfer in graph.transfers], np.int64)
-    return columns | transfer_columns(numbers, graph.machine, 1)
+    columns["changes"] = graph.changes.reshape(-1)
+    columns["is_transfer"] = int_array(graph.is_transfer)
+    distinct, transfer = np.unique(graph.transfer_numbers[graph.is_transfer], return_inverse=True)
+    transfers = [graph.table.transfers[number] for number in distinct.tolist()]
+    columns["transfer"], columns["loaded"] = np.full(len(graph), -1), np.full(len(graph), -1)
+    columns["transfer"][graph.is_transfer] = transfer
+    loads = np.array([*[transfer.loads for transfer in transfers], False], np.bool_)[columns["transfer"]]
+    is_load = loads & (np.diff(columns["buffers_start"]) == 1)      # a copy within SBUF, which is no load, has two
+    columns["loaded"][is_load] = graph.size[columns["buffers"][columns["buffers_start"][:-1][is_load]]]
+    return columns | transfer_columns(transfers, graph.machine, 1)

@@ -11,7 +11,8 @@ import numpy as np
 
 from nki_mlir.targets.neuron.codegen.address_map import LastOwners
 from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
+from nki_mlir.targets.neuron.codegen.step_table import SPACES
 from nki_mlir.targets.runtime.compiled_class import (
     CompiledClass,
     int_array,
@@ -64,7 +65,7 @@ class MemoryOrder:
     def __init__(self, graph: SchedulingGraph, order: Any) -> None:
         self.count = len(graph)
         buffers = [*graph.buffer_by_number, *graph.outside_users]
-        self.addresses = int_array([buffer.address[1] for buffer in buffers])      # type: ignore[index]
+        self.addresses = int_array([buffer.address[1] for buffer in buffers])
         self.ends = self.addresses + int_array([buffer.bytes_per_partition for buffer in buffers])
         self.spaces = int_array([SPACES.index(buffer.space) for buffer in buffers])
         positions = unset_array(self.count)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.targets.neuron.codegen.dependence_scan import joined
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
+from nki_mlir.targets.neuron.codegen.step_table import SPACES
 from nki_mlir.targets.runtime.compiled_class import new_array
 
 

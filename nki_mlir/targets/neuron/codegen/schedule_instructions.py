@@ -12,11 +12,11 @@ order (``serial``): no order is much faster, and long code compiles sooner. As a
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain, groupby
+from itertools import chain, groupby
 from math import inf
 from typing import Any, NamedTuple
 
-from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.instruction_order import NO_REORDER
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
@@ -28,9 +28,10 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import list_schedule_within
 from nki_mlir.targets.neuron.codegen.memory_order import ordered_dependences
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph, moving
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
 from nki_mlir.targets.neuron.codegen.step_engines import StepChoices
+from nki_mlir.targets.neuron.codegen.step_table import SPACES, room
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 
@@ -97,7 +98,7 @@ class Schedules:
         self.outside = self.stacked(outside) if unsplit else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
         # Program order needs more than half of SBUF at once, so that two iterations do not fit.
-        self.half_full = any(2 * max(accumulate(graph.changes[SBUF])) > code.machine.sbuf_bytes_per_partition
+        self.half_full = any(2 * graph.changes[0].cumsum().max() > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
         self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
         self.too_late: dict[tuple[object, ...], list[tuple[int, int, float]]] = {}  # loads from, to, and ns exceeded

@@ -15,8 +15,9 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.graph_columns import columns_of
 from nki_mlir.targets.neuron.codegen.result_ring import ResultRing, owners_in_ring
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
+from nki_mlir.targets.neuron.codegen.step_table import SPACES
 from nki_mlir.targets.runtime.compiled_class import int_array, new_array
 
 LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart

@@ -6,153 +6,112 @@ These are the engines on which each step may run and its costs there, the steps 
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.op import Op, on_engine
+from nki_mlir.dialects.access import SBUF
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.codegen.chain_times import RESTS, TIMES, ChainTimes, LeastRests, summed
-from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges, joined
+from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
-from nki_mlir.targets.neuron.codegen.step_engines import Choice, StepChoices, StepEngines
-from nki_mlir.targets.neuron.timing.ramp import share_of_rows
-from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
-from nki_mlir.targets.runtime.compiled_class import float_array
-
-SPACES = SBUF, PSUM
-GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
-
-
-class StepForm(NamedTuple):
-    """The common data of all operations of a form: the engines on which each may run, the class's first; the set of
-    functions that it needs; whether it writes HBM; and the names of its tiles on chip."""
-
-    choices: StepChoices
-    table: str
-    stores: bool
-    on_chip: tuple[str, ...]
-
-
-class StepData(NamedTuple):
-    """What graphs need to know of an operation: its form, its transfer, and its buffers on chip."""
-
-    form: StepForm
-    transfer: TimedTransfer | None
-    buffers: tuple[DeviceBuffer, ...]
-
-
-class StepForms:
-    """The forms of operations, each worked out once."""
-
-    def __init__(self, machine: Machine, choice: EngineChoice) -> None:
-        self.machine, self.choice = machine, choice
-        self.transfers = Transfers(machine)
-
-    def of_steps(self, ops: Sequence[Op]) -> list[StepData]:
-        """Return the data of operations, which the codes of a search share."""
-        steps: dict[Op, StepData] = self.choice.steps
-        return [steps.get(op) or self.new_step(op) for op in ops]
-
-    def new_step(self, op: Op) -> StepData:
-        form, values = self.of(op), op.__dict__
-        step = self.choice.steps[op] = StepData(form, self.transfers.of(op) if op.queued else None, tuple(
-            dict.fromkeys([values[name].handle for name in form.on_chip])))
-        return step
-
-    def of(self, op: Op) -> StepForm:
-        key = op.form()
-        form: StepForm | None = self.choice.forms.get(key)
-        if form is None:
-            operands = op.operands()
-            form = self.choice.forms[key] = StepForm(
-                self.choice.distinct.of([self.on(op, engine) for engine in self.choice.of(op)]), op.function_set,
-                any(field.writes and tile.space == HBM for field, tile in operands),
-                tuple([field.name for field, tile in operands if tile.space != HBM]))
-        return form
-
-    def on(self, op: Op, engine: Engine) -> Choice:
-        moved_op = op if op.runs_on is engine else on_engine(op, engine)
-        work = moved_op.work()
-        cost = self.machine.cost(engine, work)
-        fetch = float(self.machine.costs.control.fetch_ns)
-        port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
-            t.space == PSUM for _, t in op.operands())
-        ramp = self.choice.ramps and self.machine.costs.engines[engine].ramp is not None
-        share = share_of_rows(op, self.machine) if ramp else 0.0
-        return Choice(engine, max(cost.busy, fetch), cost.result, cost.result_in_engine, port, share, work)
+from nki_mlir.targets.neuron.codegen.spread_steps import spread_steps
+from nki_mlir.targets.neuron.codegen.step_engines import FIRST, StepChoices, StepEngines
+from nki_mlir.targets.neuron.codegen.step_table import SPACES, room
+from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
+from nki_mlir.targets.runtime.compiled_class import float_array, int_array, unset_array
 
 
 class SchedulingGraph:
-    """The steps of a run. ``choices``: on which engines each may run, the class's first; ``before`` and ``users``: the
-    steps that each depends on, and the steps that depend on it; ``buffers``: on chip, only of this run, by number.
+    """The steps of a run, in arrays. By step: ``choice_numbers``, on which engines it may run, the class's first;
+    ``tables``, the number of the set of functions that it needs (0: none); ``stores``, whether it writes HBM;
+    ``transfer_numbers`` (-1: none). ``before`` and ``users``: the steps that each depends on, and the steps that
+    depend on it.
 
-    By number of a buffer: ``buffer_by_number``, the buffers; ``size``, the bytes of a partition that each keeps from
-    others; ``first`` and ``last``: the steps that use it first and last in program order. ``changes``, by memory, has
-    the change at each step of the bytes that program order needs; ``outside``: the bytes of each memory that buffers of
-    several runs take; ``outside_users``: the steps that use these. ``crowded``: SBUF has no room for all of them at
-    once. ``ring``: results take PSUM in program order, as with the vendor's compiler (``result_ring.py``). This is not
-    known for programs that evict results because PSUM is full: only our compiler has these copies.
+    Buffers on chip, only of this run, have numbers in the order of their first uses. By number: ``buffer_by_number``,
+    the buffers; ``space``, the memory, as its index in ``SPACES``; ``size``, the bytes of a partition that each keeps
+    from others; ``first`` and ``last``: the steps that use it first and last in program order; ``uses``: how many do.
+    ``buffer_edges``: the buffers of each step. ``changes``, by memory, has the change at each step of the bytes that
+    program order needs; ``outside``: the bytes of each memory that buffers of several runs take; ``outside_users``: the
+    steps that use these. ``crowded``: SBUF has no room for all of them at once. ``ring``: results take PSUM in program
+    order, as with the vendor's compiler (``result_ring.py``). This is not known for programs that evict results because
+    PSUM is full: only our compiler has these copies.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
                  choice: EngineChoice, evicts: bool = False) -> None:
         self.machine, self.ring = machine, choice.as_written and not evicts
-        self.dependences = choice.dependences
+        self.dependences, self.distinct, self.table = choice.dependences, choice.distinct, choice.steps
         self.ops = [step.op for step in steps]
-        forms, self.transfers, several_buffers = zip(*StepForms(machine, choice).of_steps(self.ops))
-        self.choices, self.tables, self.stores, _ = map(list, zip(*forms))
-        self.numbers: dict[DeviceBuffer, int] = {}
-        self.size: list[int] = []
-        self.first: list[int] = []
-        self.last: list[int] = []
-        self.uses: list[int] = []
-        self.outside = {SBUF: 0, PSUM: 0}
-        self.outside_users: dict[DeviceBuffer, list[int]] = {}
-        self.buffers: list[list[int]] = []
-        numbers_of, last, uses = self.numbers, self.last, self.uses
-        for k, buffers in enumerate(several_buffers):
-            numbers: list[int] = []
-            for buffer in buffers:
-                number = numbers_of.get(buffer)
-                if number is None:
-                    if buffer in outside:
-                        self.outside_users.setdefault(buffer, []).append(k)
-                        continue
-                    number = self.number(buffer, k)
-                numbers.append(number)
-                uses[number] += 1
-                last[number] = k
-            self.buffers.append(numbers)
-        for buffer in self.outside_users:
-            self.outside[buffer.space] += room(buffer, machine)
-        self.buffer_by_number = list(self.numbers)
-        self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.buffer_by_number, self.size)
-                                                 if buffer.space == SBUF]) > machine.sbuf_bytes_per_partition
-        self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
+        columns = self.table.of(self.ops)
+        self.choice_numbers, self.tables, self.stores, self.transfer_numbers, *used = columns
+        self.is_transfer = self.transfer_numbers >= 0
+        self.number_buffers(StepEdges(*used), outside)
+        self.crowded = self.outside[SBUF] + int(self.size[self.space == SPACES.index(SBUF)].sum()) > (
+            machine.sbuf_bytes_per_partition)
+        self.takes_turns = len({*self.tables.tolist()} - {0}) > 1           # several sets of functions
         self.changes = self.changes_of_bytes()
-        self.sharings: list[list[StepChoices]] = []
+        self.sharings: list[Any] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
-        self.distinct = choice.distinct
         self.known_engines: dict[int, StepEngines] = {}         # by the number of the choices that an order may make
-        self.known_ranks: dict[int, list[int]] = {}     # by how early long chains start
+        self.known_ranks: dict[int, Any] = {}           # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
-        self.columns: dict[str, Any] = {}       # the same data as arrays, once they are needed (``graph_columns.py``)
+        self.columns: dict[str, Any] = {}       # more of the same data, once they are needed (``graph_columns.py``)
         self.known_rests: dict[int, Any] = {}   # by the number of the choices that an order may make
 
     def __len__(self) -> int:
         return len(self.ops)
 
-    def number(self, buffer: DeviceBuffer, k: int) -> int:
-        number = self.numbers[buffer] = len(self.numbers)
-        self.size.append(room(buffer, self.machine))
-        self.first.append(k)
-        self.last.append(k)
-        self.uses.append(0)
-        return number
+    def number_buffers(self, used: StepEdges, outside: set[DeviceBuffer]) -> None:
+        """Give numbers to buffers that steps have ``used``, except those ``outside``, in the order of their first uses.
+        """
+        steps, buffers = used.by_user()
+        table = self.table.buffers
+        self.outside, self.outside_users = dict.fromkeys(SPACES, 0), dict[DeviceBuffer, list[int]]()
+        if outside:
+            numbers = self.table.buffer_numbers
+            is_outside = np.isin(buffers, [numbers[buffer] for buffer in outside if buffer in numbers])
+            for k, number in zip(steps[is_outside].tolist(), buffers[is_outside].tolist()):
+                self.outside_users.setdefault(table[number], []).append(k)
+            for buffer in self.outside_users:
+                self.outside[buffer.space] += room(buffer, self.machine)
+            steps, buffers = steps[~is_outside], buffers[~is_outside]
+        distinct, first, at = np.unique(buffers, return_index=True, return_inverse=True)
+        by_first_use = np.argsort(first)
+        number_of = unset_array(len(distinct))
+        number_of[by_first_use] = np.arange(len(distinct))
+        self.buffer_by_number = [table[number] for number in distinct[by_first_use].tolist()]
+        self.space, self.size = (int_array(column)[distinct[by_first_use]] for column in self.table.buffer_columns)
+        numbers_of_steps = number_of[at]
+        self.first = steps[first[by_first_use]]
+        self.last = self.first.copy()
+        np.maximum.at(self.last, numbers_of_steps, steps)
+        self.uses = np.bincount(numbers_of_steps, minlength=len(distinct))
+        starts = unset_array(len(self) + 1)
+        starts[0] = 0
+        np.cumsum(np.bincount(steps, minlength=len(self)), out=starts[1:])
+        self.buffer_edges = StepEdges(starts, numbers_of_steps)
+
+    @cached_property
+    def choices(self) -> list[StepChoices]:
+        """The engines on which each step may run, the class's first."""
+        return self.choices_of(self.choice_numbers)
+
+    def choices_of(self, numbers: Any) -> list[StepChoices]:
+        numbered = self.distinct.numbered
+        return [numbered[number] for number in numbers.tolist()]
+
+    @cached_property
+    def transfers(self) -> list[TimedTransfer | None]:
+        """The transfer of each step, None of others."""
+        transfers = [*self.table.transfers, None]
+        return [transfers[number] for number in self.transfer_numbers.tolist()]
+
+    @property
+    def buffers(self) -> list[list[int]]:
+        """The buffers of each step."""
+        return self.buffer_edges.lists
 
     @cached_property
     def edges(self) -> StepEdges:
@@ -163,7 +122,7 @@ class SchedulingGraph:
     @cached_property
     def buffer_users(self) -> StepEdges:
         """The steps that use each buffer, by its number."""
-        return StepEdges(*joined(self.buffers)).users_of(len(self.size))
+        return self.buffer_edges.users_of(len(self.size))
 
     @property
     def before(self) -> list[list[int]]:
@@ -175,24 +134,18 @@ class SchedulingGraph:
         """The steps that depend on each step."""
         return self.edges.users.lists
 
-    @cached_property
-    def space(self) -> list[int]:
-        """The memory of each buffer, as its index in ``SPACES``."""
-        return [SPACES.index(buffer.space) for buffer in self.buffer_by_number]
-
-    def changes_of_bytes(self) -> dict[str, list[int]]:
+    def changes_of_bytes(self) -> Any:
         """Return by memory the bytes that each step in program order, and the end, allocates, less the bytes that the
         previous step freed. The first step also counts bytes that are in use throughout."""
-        changes = {space: [self.outside[space]] + [0] * len(self.ops) for space in SPACES}
-        for buffer, size, start, end in zip(self.buffer_by_number, self.size, self.first, self.last):
-            of_space = changes[buffer.space]
-            of_space[start] += size
-            of_space[end + 1] -= size
+        changes = np.zeros((len(SPACES), len(self) + 1), np.int64)
+        changes[:, 0] = [self.outside[space] for space in SPACES]
+        np.add.at(changes, (self.space, self.first), self.size)
+        np.subtract.at(changes, (self.space, self.last + 1), self.size)
         return changes
 
     def shared(self, share: int, issue: bool) -> list[StepChoices]:
         """Return the choices that an order may make (``Order.share``, ``Order.issue``)."""
-        return self.sharings[self.sharing(share, issue)]
+        return self.choices_of(self.sharings[self.sharing(share, issue)])
 
     def sharing(self, share: int, issue: bool) -> int:
         """Return a number for the choices that an order may make; orders with the same choices have the same number."""
@@ -200,11 +153,12 @@ class SchedulingGraph:
         if number is None:
             shares = self.instructions_shared(share)
             if not issue:
-                shares = [choices if transfer is None else self.distinct.one(choices, 0)
-                          for choices, transfer in zip(shares, self.transfers)]
-            if shares not in self.sharings:
+                shares = np.where(self.is_transfer, self.distinct.derived(shares, self.distinct.one), shares)
+            number = next((n for n, other in enumerate(self.sharings) if np.array_equal(shares, other)),
+                          len(self.sharings))
+            if number == len(self.sharings):
                 self.sharings.append(shares)
-            number = self.sharing_numbers[share, issue] = self.sharings.index(shares)
+            self.sharing_numbers[share, issue] = number
         return number
 
     def step_engines(self, share: int, issue: bool) -> StepEngines:
@@ -213,35 +167,24 @@ class SchedulingGraph:
 
     def engines_of(self, number: int) -> StepEngines:
         if number not in self.known_engines:
-            self.known_engines[number] = StepEngines(self.sharings[number])
+            self.known_engines[number] = StepEngines(self.sharings[number], self.distinct)
         return self.known_engines[number]
 
-    def instructions_shared(self, share: int) -> list[StepChoices]:
+    def instructions_shared(self, share: int) -> Any:
+        """Return the numbers of the choices that an order may make, of transfers all (``share`` 0: the first)."""
+        numbers, distinct = self.choice_numbers, self.distinct
         if share == 0:
-            return [self.distinct.one(choices, 0) for choices in self.choices]
+            return distinct.derived(numbers, distinct.one)
         if share == 1:
-            return [choices if transfer is not None else self.distinct.without(choices, Engine.GPSIMD)
-                    for choices, transfer in zip(self.choices, self.transfers)]
-        return self.spread if share == 3 else self.choices
+            without = distinct.derived(numbers, lambda choices: distinct.without(choices, Engine.GPSIMD))
+            return np.where(self.is_transfer, numbers, without)
+        return self.spread if share == 3 else numbers
 
     @cached_property
-    def spread(self) -> list[StepChoices]:
-        """Return for each step the engine that completes it first if steps wait only for their engine and the port of
-        PSUM. Which engine triggers a transfer stays open."""
-        busy = dict.fromkeys(Engine, 0.0)
-        port = 0.0
-        chosen = []
-        for choices, transfer in zip(self.choices, self.transfers):
-            if transfer is not None:
-                chosen.append(choices)
-                busy[choices[0].engine] += choices[0].busy if len(choices) == 1 else 0.0
-                continue
-            ends = [max(busy[c.engine], port if c.port else 0.0) + c.busy for c in choices]
-            at = ends.index(min(ends)) if len(ends) > 1 else 0
-            busy[choices[at].engine] = ends[at]
-            port = ends[at] if choices[at].port else port
-            chosen.append(self.distinct.one(choices, at))
-        return chosen
+    def spread(self) -> Any:
+        """For each step, the number of the engine that completes it first if steps wait only for their engine and the
+        port of PSUM. Which engine triggers a transfer stays open."""
+        return spread_steps(self.choice_numbers, self.is_transfer, self.distinct)
 
     def takes(self, k: int) -> float:
         """Return ns from the start of a step on its class's first engine until all see its result."""
@@ -254,11 +197,12 @@ class SchedulingGraph:
         with the steps that ``spread`` gives it)."""
         totals = self.known_busy.get((first_engine, balanced))
         if totals is None:
-            totals = dict.fromkeys(Engine, 0.0)
-            for choices in self.spread if balanced else self.choices:
-                if first_engine or len(choices) == 1:
-                    totals[choices[0].engine] += choices[0].busy
-            totals |= self.moving
+            numbers = self.spread if balanced else self.choice_numbers
+            firsts = self.distinct.firsts
+            if not first_engine:
+                numbers = numbers[firsts.is_only[numbers]]
+            ns = np.bincount(firsts.engine[numbers], firsts.busy[numbers], len(FIRST)).tolist()
+            totals = dict.fromkeys(Engine, 0.0) | dict(zip(FIRST, ns)) | self.moving
             self.known_busy[first_engine, balanced] = totals
         return totals
 
@@ -282,8 +226,8 @@ class SchedulingGraph:
     @cached_property
     def moving_times(self) -> Any:
         """Ns that each transfer is under way; -1.0 for other steps."""
-        return float_array([-1.0 if transfer is None else transfer.under_way or max(transfer.parts)
-                            for transfer in self.transfers])
+        times = float_array([*[transfer.under_way or max(transfer.parts) for transfer in self.table.transfers], -1.0])
+        return times[self.transfer_numbers]
 
     @cached_property
     def critical_path(self) -> float:
@@ -308,53 +252,42 @@ class SchedulingGraph:
             self.edges.users, until, np.where(moving < 0.0, complete, 0.0))).rests)
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
-    def ranks(self, ahead: int) -> list[int]:
+    def ranks(self, ahead: int) -> Any:
         """Return the rank of each step: the smallest starts first. The rank is the time at which the busiest engine
         reaches the step in program order, less ``ahead`` percent of the time from the step's start to the end of all
         steps that wait for it, with each step on its class's first engine. With ``ring``, ready steps of the tensor
         engine stay in program order."""
         if ahead not in self.known_ranks:
-            self.known_ranks[ahead] = self.ranked(ahead) if ahead else list(range(len(self.ops)))
+            self.known_ranks[ahead] = self.ranked(ahead) if ahead else np.arange(len(self))
         return self.known_ranks[ahead]
 
-    def ranked(self, ahead: int) -> list[int]:
-        keys = [start - ahead / 100 * after for start, after in zip(self.program_times, self.rests)]
-        ranks = [0] * len(keys)
-        for rank, k in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
-            ranks[k] = rank
+    def ranked(self, ahead: int) -> Any:
+        ranks = unset_array(len(self))
+        ranks[np.argsort(self.program_times - ahead / 100 * self.rests, kind="stable")] = np.arange(len(self))
         if self.ring:
-            of_tensor = [k for k, choices in enumerate(self.choices) if choices[0].engine is Engine.TENSOR]
-            for k, rank in zip(of_tensor, sorted([ranks[k] for k in of_tensor])):
-                ranks[k] = rank
+            of_tensor = self.distinct.firsts.engine[self.choice_numbers] == FIRST.index(Engine.TENSOR)
+            ranks[of_tensor] = np.sort(ranks[of_tensor])
         return ranks
 
     @cached_property
-    def rests(self) -> list[float]:
+    def rests(self) -> Any:
         """Ns from the start of each step to the end of the longest chain after it, each step on its first choice."""
-        times: list[float] = float_array(summed(TIMES, "to_the_end", self.chains(self.edges.users)).times).tolist()
-        return times
+        return float_array(summed(TIMES, "to_the_end", self.chains(self.edges.users)).times)
 
     @cached_property
-    def program_times(self) -> list[float]:
+    def program_times(self) -> Any:
         """Ns for which the busiest engine works before each step, each step on its first choice."""
-        busy: dict[Engine, float] = {}
-        engines = [choices[0] for choices in self.choices]
-        for choice in engines:
-            busy[choice.engine] = busy.get(choice.engine, 0.0) + choice.busy
-        most = max(busy, key=lambda engine: busy[engine])
-        return list(accumulate((c.busy if c.engine is most else 0.0 for c in engines), initial=0.0))
+        firsts = self.distinct.firsts
+        engines, busy = firsts.engine[self.choice_numbers], firsts.busy[self.choice_numbers]
+        used, first = np.unique(engines, return_index=True)
+        used = used[np.argsort(first)]                  # of equally busy ones, the engine of the earliest step
+        most = used[np.argmax(np.bincount(engines, busy)[used])]
+        times = np.zeros(len(self))
+        np.cumsum(np.where(engines == most, busy, 0.0)[:-1], out=times[1:])
+        return times
 
 
 def moving(transfers: Sequence[TimedTransfer], machine: Machine) -> dict[object, float]:
     """Return ns that the DMA engines and HBM are busy with transfers."""
     return {"dma": sum([sum(transfer.parts) for transfer in transfers]) / machine.dma_engines,
             "hbm": sum([transfer.hbm_bytes for transfer in transfers]) / machine.hbm_bytes_per_ns(1)}
-
-
-def room(buffer: DeviceBuffer, machine: Machine) -> int:
-    """Return bytes of a partition that a buffer keeps from others: in PSUM it does not cross banks without need, in
-    SBUF its address is a multiple of ``GRAIN``."""
-    size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
-    if buffer.space == PSUM and 2 * size > bank:
-        return -(-size // bank) * bank
-    return -(-size // GRAIN) * GRAIN

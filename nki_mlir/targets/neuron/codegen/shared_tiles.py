@@ -23,7 +23,7 @@ from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire
 from nki_mlir.targets.neuron.codegen.schedule_instructions import run_counts, runs_of
-from nki_mlir.targets.neuron.codegen.scheduling_graph import room
+from nki_mlir.targets.neuron.codegen.step_table import room
 
 
 @dataclass(eq=False)

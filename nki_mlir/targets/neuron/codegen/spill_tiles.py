@@ -34,8 +34,8 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, reading
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
-from nki_mlir.targets.neuron.codegen.scheduling_graph import room
 from nki_mlir.targets.neuron.codegen.shared_tiles import spill_shared_tiles
+from nki_mlir.targets.neuron.codegen.step_table import room
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 REPEATABLE = (ActivationOp, DmaCopyOp, IotaOp, MemsetOp, NcMatmulOp, NcTransposeOp, TensorCopyOp, TensorScalarOp,

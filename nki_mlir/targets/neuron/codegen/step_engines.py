@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The engines on which the steps of a run may start, as numbers, for the list scheduler."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nki_mlir.machine import Engine, Work
+from nki_mlir.targets.runtime.compiled_class import float_array, int_array
 
 FIRST = (Engine.SYNC, Engine.TENSOR, Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR)  # the order in which engines choose
 
@@ -26,58 +27,82 @@ class Choice(NamedTuple):
 
 class StepChoices(tuple[Choice, ...]):
     """A step on each engine that may run it. ``DistinctChoices`` returns one object for equal ones, so that they
-    are hashed and compared as objects."""
+    are hashed and compared as objects, and gives it a ``number``."""
+
+    number: int
 
     __hash__ = object.__hash__
     __eq__ = object.__eq__
     __ne__ = object.__ne__
 
 
+class FirstChoices(NamedTuple):
+    """Arrays by the number of choices: the first engine, as its index in ``FIRST``; ns for which it is busy; whether it
+    is the only one."""
+
+    engine: Any
+    busy: Any
+    is_only: Any
+
+
 class DistinctChoices:
-    """The choices of a search, each once."""
+    """The choices of a search, each once, by number."""
 
     def __init__(self) -> None:
+        self.numbered: list[StepChoices] = []
         self.objects: dict[tuple[Choice, ...], StepChoices] = {}
-        self.parts: dict[tuple[StepChoices, int | Engine], StepChoices] = {}
+        self.columns: FirstChoices | None = None        # of those that it was built for
 
     def of(self, choices: Iterable[Choice]) -> StepChoices:
         key = tuple(choices)
-        return self.objects.get(key) or self.objects.setdefault(key, StepChoices(key))
+        distinct = self.objects.get(key)
+        if distinct is None:
+            distinct = self.objects[key] = StepChoices(key)
+            distinct.number = len(self.numbered)
+            self.numbered.append(distinct)
+        return distinct
 
-    def one(self, choices: StepChoices, at: int) -> StepChoices:
+    def one(self, choices: StepChoices, at: int = 0) -> StepChoices:
         """Return only one of several choices."""
-        if len(choices) == 1:
-            return choices
-        key = choices, at
-        return self.parts.get(key) or self.parts.setdefault(key, self.of([choices[at]]))
+        return choices if len(choices) == 1 else self.of([choices[at]])
 
     def without(self, choices: StepChoices, engine: Engine) -> StepChoices:
         """Return the choices without an engine, unless it is the first."""
-        if len(choices) == 1:
-            return choices
-        key = choices, engine
-        return self.parts.get(key) or self.parts.setdefault(
-            key, self.of([c for n, c in enumerate(choices) if not n or c.engine is not engine]))
+        return self.of([c for n, c in enumerate(choices) if not n or c.engine is not engine])
+
+    def derived(self, numbers: Any, change: Callable[[StepChoices], StepChoices]) -> Any:
+        """Return the numbers of changed choices, for an array of numbers."""
+        present, at = np.unique(numbers, return_inverse=True)
+        return int_array([change(self.numbered[number]).number for number in present.tolist()])[at]
+
+    @property
+    def firsts(self) -> FirstChoices:
+        if self.columns is None or len(self.columns.engine) < len(self.numbered):
+            self.columns = FirstChoices(int_array([FIRST.index(choices[0].engine) for choices in self.numbered]),
+                                        float_array([choices[0].busy for choices in self.numbered]),
+                                        np.array([len(choices) == 1 for choices in self.numbered], np.bool_))
+        return self.columns
 
 
 class StepEngines:
     """Engines have numbers, in the order in which they choose.
 
-    Arrays by step: ``forms``, the number of its choices; ``masks``, the engines that it may run on, as bits; ``only``,
-    its only engine or -1. By form and engine: the fields of the choice; and ``loaded``, ``busy`` for longer on an
-    engine that is busy with steps that only it may run. ``alone``: by engine, ns for which it is busy with these.
+    Arrays by step: ``forms``, the number of its choices among the ``choices`` of these steps; ``masks``, the engines
+    that it may run on, as bits; ``only``, its only engine or -1. By form and engine: the fields of the choice; and
+    ``loaded``, ``busy`` for longer on an engine that is busy with steps that only it may run. ``alone``: by engine, ns
+    for which it is busy with these.
     """
 
-    def __init__(self, choices: Sequence[StepChoices]) -> None:
-        numbers: dict[StepChoices, int] = {}
-        self.choices = numbers                  # the distinct ones, by the number of the form
-        self.forms = np.array([numbers.setdefault(step_choices, len(numbers)) for step_choices in choices], np.int64)
-        used_engines = {choice.engine for step_choices in numbers for choice in step_choices}
+    def __init__(self, numbers: Any, distinct: DistinctChoices) -> None:
+        """``numbers``: those of each step's choices."""
+        present, self.forms = np.unique(numbers, return_inverse=True)
+        self.choices = [distinct.numbered[number] for number in present.tolist()]
+        used_engines = {choice.engine for step_choices in self.choices for choice in step_choices}
         self.engines = [engine for engine in FIRST if engine in used_engines]
-        shape = len(numbers), len(self.engines)
+        shape = len(self.choices), len(self.engines)
         busy, result, result_in_engine, share = (np.zeros(shape) for _ in range(4))
         port, masks, only = np.zeros(shape, np.int64), np.zeros(shape[0], np.int64), np.full(shape[0], -1)
-        for form, step_choices in enumerate(numbers):
+        for form, step_choices in enumerate(self.choices):
             for choice in step_choices:
                 e = self.engines.index(choice.engine)
                 busy[form, e], result[form, e] = choice.busy, choice.result
@@ -86,12 +111,9 @@ class StepEngines:
                 masks[form] |= 1 << e
                 only[form] = e if len(step_choices) == 1 else -1
         self.masks, self.only = masks[self.forms], only[self.forms]
-        self.alone = [0.0] * len(self.engines)
-        alone = busy[np.arange(shape[0]), only]
-        for form, engine in zip(self.forms.tolist(), self.only.tolist()):
-            if engine >= 0:
-                self.alone[engine] += float(alone[form])
-        load = np.array(self.alone) / max(*self.alone, 1.0)         # any other step that goes there delays these
+        has_one = self.only >= 0
+        self.alone = np.bincount(self.only[has_one], busy[np.arange(shape[0]), only][self.forms[has_one]], shape[1])
+        load = self.alone / max(*self.alone.tolist(), 1.0)          # any other step that goes there delays these
         self.loaded = (busy * (1 + load)).reshape(-1)
         self.busy, self.result, self.port, self.share = (array.reshape(-1) for array in (busy, result, port, share))
         self.result_in_engine = result_in_engine.reshape(-1)

@@ -60,7 +60,7 @@ class PlainSchedule:
         self.ended, self.seen_there, self.complete = set[int](), set[int](), set[int]()
         self.free_at = dict.fromkeys(TURNS, 0.0)
         self.events: list[tuple[float, int, int]] = []      # time; whether an end, seen by its engine, by all; the step
-        self.table, self.now = "", 0.0
+        self.table, self.now = 0, 0.0
         self.dma = DmaEngines(machine, Hbm(machine, 1))
         self.ramps = {e: RampState(ramp) for e in TURNS if (ramp := machine.costs.engines[e].ramp) is not None}
         self.ring = ResultRing(owners_in_ring(graph, self.total[1])) if graph.ring else None
@@ -121,7 +121,7 @@ class PlainSchedule:
                 continue
             if not idle and self.sooner_elsewhere(k, engine):
                 continue
-            if turns and graph.tables[k] not in ("", self.table):
+            if turns and graph.tables[k] not in (0, self.table):
                 later.append(k)
             elif self.has_room(k, engine):
                 return k
@@ -293,7 +293,7 @@ class PlainSchedule:
             self.spare = min(self.spare, self.room(0) - sum(self.graph.size[b] for b in self.new(k)))
         self.order.append(k)
         self.starts[k], self.chosen[k] = self.now, engine
-        if table not in ("", self.table):
+        if table not in (0, self.table):
             self.table = table
             begin = max(begin, self.free_at[Engine.SCALAR] + self.graph.machine.costs.control.table_load_ns)
         end = self.ramps[engine].end(begin, choice.busy, choice.share) if choice.share else begin + choice.busy

@@ -13,7 +13,8 @@ from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
-from nki_mlir.targets.neuron.codegen.scheduling_graph import Choice, SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
+from nki_mlir.targets.neuron.codegen.step_engines import Choice
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.crowded_code import graphs_of, program
 
@@ -63,15 +64,15 @@ def test_buffers_are_those_of_the_run(seed: int) -> None:
             users = [k for k in steps if buffer in used(graph, k)]
             assert (graph.first[n], graph.last[n], graph.uses[n]) == (users[0], users[-1], len(users))
             assert graph.buffer_users.lists[n] == users == [k for k in steps if n in graph.buffers[k]]
-            assert graph.size[n] == kept(graph, buffer) and graph.numbers[buffer] == n
+            assert graph.size[n] == kept(graph, buffer)
             assert graph.space[n] == ("sbuf", "psum").index(buffer.space)
         assert all(len({*buffers}) == len(buffers) for buffers in graph.buffers)
-        for space in ("sbuf", "psum"):
+        for at, space in enumerate(("sbuf", "psum")):
             outside = sum(kept(graph, b) for b in graph.outside_users if b.space == space)
             live = [outside + sum(kept(graph, b) for n, b in enumerate(graph.buffer_by_number)
                                   if b.space == space and graph.first[n] <= k <= graph.last[n]) for k in steps]
             assert graph.outside[space] == outside
-            assert [*accumulate(graph.changes[space])] == [*live, outside]
+            assert [*accumulate(graph.changes[at])] == [*live, outside]
         sbuf = sum(kept(graph, b) for b in in_graphs[number] if b.space == "sbuf")
         assert graph.crowded == (sbuf > graph.machine.sbuf_bytes_per_partition)
 
@@ -129,6 +130,7 @@ def test_dependences__imply_all_conflicts_and_no_more(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_choices__have_the_costs_of_each_engine(seed: int) -> None:
+    sets: dict[int, str] = {}
     for graph in graphs(seed):
         machine, written = graph.machine, seed % 4 == 3
         for op, choices, table, stores, transfer in zip(graph.ops, graph.choices, graph.tables, graph.stores,
@@ -143,10 +145,11 @@ def test_choices__have_the_costs_of_each_engine(seed: int) -> None:
                                   cost.result_in_engine, bool(psum and machine.costs.psum_port_shared and choice.engine in
                                                         (Engine.VECTOR, Engine.SCALAR)), choice.share, work)
                 assert (choice.share > 0) == ramps
-            assert table == op.function_set
+            assert sets.setdefault(table, op.function_set) == op.function_set and (table == 0) == (op.function_set == "")
             assert stores == any(tile.space == "hbm" for _, tile in op.targets())
             assert (transfer is not None) == op.queued
-        assert graph.takes_turns == (len({*graph.tables} - {""}) > 1)
+        assert graph.takes_turns == (len({op.function_set for op in graph.ops} - {""}) > 1)
+    assert len({*sets.values()}) == len(sets)
 
 
 def shares(graph: SchedulingGraph, share: int, issue: bool) -> Iterator[list[Engine]]:
