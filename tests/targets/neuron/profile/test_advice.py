@@ -31,6 +31,8 @@ PAIRS = {
              "transposed_before", None),
     "dtype": ("total += nisa.nc_matmul(left, right)", "products", ("2048x128xf32", "2048x512xf32"), "products",
               ("2048x128xbf16", "2048x512xbf16")),
+    "double-row": ("nisa.nc_matmul(left[:, s], right[:, s])", "single_rows", ("128x2x128xf8E4M3", "128x2x512xf8E4M3"),
+                   "double_rows", None),
     "partitions": ("nl.exp(nl.load(x", "few_partitions", ("8x131072xf32",), "all_partitions", None),
     "fuse-activation": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_before", ("128x1000xf32",), "scaled_within",
                         None),
@@ -104,7 +106,9 @@ def small(rule):
               "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(8, 32768)],
               "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)],
               "fuse-activation in place": [(128, 64)], "table-loads": [(128, 64)],
-              "ramp": [(256, 64), (64, 512)]}
+              "ramp": [(256, 64), (64, 512)], "double-row": [(128, 2, 128), (128, 2, 512)]}
+    if rule == "double-row":
+        return [rng.integers(-4, 5, shape).astype(ml_dtypes.float8_e4m3) for shape in shapes[rule]]
     if rule in ("weight-loads", "psum-eviction"):           # small integers: sums are exact in any order
         return [rng.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in shapes[rule]]
     return [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes[rule]]
