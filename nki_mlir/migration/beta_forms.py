@@ -20,7 +20,7 @@ from nki_mlir.migration.names import Names, nodes_of
 from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.releases import CREATION, REPLACED, keyword_argument
 from nki_mlir.migration.tile_classes import calls_language
-from nki_mlir.migration.unbound_calls import public_name, why_unbound
+from nki_mlir.migration.unbound_calls import has_beta_form, public_name, why_unbound
 
 Definition = cst.FunctionDef | cst.ClassDef
 
@@ -107,11 +107,13 @@ def _has_current_form(node: Definition, names: Names) -> bool:
 
 
 def with_named_arguments(call: cst.Call, names: Names) -> cst.Call:
-    """Return a statement's call of an instruction that writes ``dst`` with its arguments by name."""
+    """Return a statement's call of an instruction that writes ``dst`` with its arguments by name. A call in the beta
+    form, of which the statement ignores the result, stays."""
     meaning = names.meaning(call.func)
     signature = signature_in(public_name(meaning), NEWEST) if writes(meaning) else None
     positional = [a for a in call.args if a.keyword is None]
-    if signature is None or any(a.star for a in call.args) or len(positional) > len(signature.positional):
+    if signature is None or any(a.star for a in call.args) or len(positional) > len(signature.positional) or (
+            has_beta_form(meaning, call.args, names)):
         return call
     return call.with_changes(args=[a if a.keyword is not None else keyword_argument(signature.positional[k], a.value)
                                    for k, a in enumerate(call.args)])

@@ -210,8 +210,9 @@ class Statements(TileUpdates):
                     return [] if isinstance(node.value, cst.Ellipsis) else None
                 value = self.rewritten(with_named_arguments(node.value, self.names) if isinstance(
                     node.value, cst.Call) else node.value)
-                condition = self.conditions.get(id(value), "")
-                return self.under(condition, [self.loops.get(id(value), "") or self.text(value)])
+                condition, text = self.conditions.get(id(value), ""), self.loops.get(id(value), "") or self.text(value)
+                is_ignored = isinstance(node.value, cst.Call) and text.isidentifier()   # a result that has a name now
+                return [] if is_ignored and not condition else self.under(condition, [text])
             case cst.Assign():
                 targets = [t.target for t in node.targets]
                 return self.assign(targets[0], node.value, targets[1:])

@@ -46,12 +46,9 @@ def why_unbound(meaning: str, arguments: Sequence[cst.Arg], names: Names) -> str
     signature = signature_in(name, NEWEST) if name else None
     if signature is None or any(a.star for a in arguments):
         return ""
-    by_position = dict(zip(signature.positional, [a for a in arguments if a.keyword is None]))
     by_name = {a.keyword.value for a in arguments if a.keyword is not None}
-    passed = {*by_position, *by_name, *(other for n in by_name for other in other_names(name, n))}
-    missing = [p.name for p in signature.parameters if p.default is None and p.name not in passed]
-    strange = [p for p, a in by_position.items() if p in TENSORS and _is_token(a.value, names)]
-    if "dst" in signature.names and (missing or strange) and _is_beta(name, arguments):
+    missing = _missing(name, signature, arguments)
+    if has_beta_form(meaning, arguments, names):
         return f"a call of {meaning} in the beta form: create its destination, and pass it as dst"
     if missing:
         return f"a call of {meaning} without {' and '.join(missing)}, which release {NEWEST} requires"
@@ -60,6 +57,26 @@ def why_unbound(meaning: str, arguments: Sequence[cst.Arg], names: Names) -> str
     if "mask" in unknown:
         return f"{meaning} has no mask in the current generation: slice its operands"
     return f"{meaning} has no parameter {unknown[0]} in the current generation" if unknown else ""
+
+
+def has_beta_form(meaning: str, arguments: Sequence[cst.Arg], names: Names) -> bool:
+    """Return whether the arguments of an instruction that writes ``dst`` bind in the beta generation, in which it
+    returns its result, and not in the newest release."""
+    name = public_name(meaning)
+    signature = signature_in(name, NEWEST) if name else None
+    if signature is None or "dst" not in signature.names or any(a.star for a in arguments):
+        return False
+    by_position = zip(signature.positional, [a for a in arguments if a.keyword is None])
+    has_strange = any(p in TENSORS and _is_token(a.value, names) for p, a in by_position)
+    return (has_strange or bool(_missing(name, signature, arguments))) and _is_beta(name, arguments)
+
+
+def _missing(name: str, signature: Signature, arguments: Sequence[cst.Arg]) -> list[str]:
+    """Return the parameters without a default that a call does not pass."""
+    by_position = dict(zip(signature.positional, [a for a in arguments if a.keyword is None]))
+    by_name = {a.keyword.value for a in arguments if a.keyword is not None}
+    passed = {*by_position, *by_name, *(other for n in by_name for other in other_names(name, n))}
+    return [p.name for p in signature.parameters if p.default is None and p.name not in passed]
 
 
 def _is_token(node: cst.BaseExpression, names: Names) -> bool:

@@ -117,10 +117,10 @@ class BodyPrinter:
             if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
-                if isinstance(op, TensorCopyPredicatedOp):              # which may keep what nothing wrote
-                    self.out.zeroed.add(op.dst.handle)
-                if isinstance(op, DmaCopyOp) and op.src.on_chip:        # of such a tile, before and after
-                    self.out.zeroed.add(op.src.handle)
+                if isinstance(op, TensorCopyPredicatedOp) and self.out.placement is None:
+                    self.out.zeroed.add(op.dst.handle)                  # of which it may keep what nothing wrote
+                if isinstance(op, DmaCopyOp) and op.src.on_chip and self.out.placement is None:
+                    self.out.zeroed.add(op.src.handle)                  # of such a tile, before and after
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)

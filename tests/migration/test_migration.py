@@ -24,7 +24,7 @@ KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER_NAMES = ("contributed", "decoders", "diffusion", "exercises", "experts", "factories", "flash_attention", "gradients", "helpers",
                  "images", "inference", "memory", "models", "names", "norms", "options", "paging", "pools", "programs", "recurrences",
-                 "rings", "scans", "sequences", "serving", "signals", "tiles", "training", "tutorials", "windows", "wrappers")
+                 "rings", "scans", "sequences", "serving", "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
 # In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")

@@ -387,3 +387,15 @@ ONE_COLUMN = """def kernel(x):
 
 def test_stores_by_rows__start_at_the_first_column(tmp_path):
     assert_same_values(ONE_COLUMN, tmp_path, floats(40, 16))
+
+
+@pytest.mark.parametrize("call", [
+    "nisa.activation_reduce(np.square, t, reduce_op=np.add, reduce_res=total)",
+    "nisa.activation_reduce(op=np.square, data=t, reduce_op=np.add, reduce_res=total)",
+    "_ = nisa.activation_reduce(np.square, t, reduce_op=np.add, reduce_res=total)"])
+def test_a_statement_ignores_the_result_of_an_instruction(call):
+    """The first argument is not taken for a destination, and no line names the tile alone."""
+    text = migrated(KERNEL.replace("BODY", "    total = nl.ndarray((16, 1), dtype=nl.float32)\n"
+                                   f"    {call}\n    t = t * total\n"))
+    assert "nisa.activation_reduce(dst=square, op=nl.square, data=t, reduce_op=nl.add, reduce_res=total)" in text
+    assert "    square\n" not in text
