@@ -38,13 +38,16 @@ def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_
     return code
 
 
+CHANGES = "merge_loads", "merge", "transposes"      # options of candidates that change instructions, in this order
+
+
 class Instructions(NamedTuple):
     """Unrolled code with the loads, merged instructions and transposes of a candidate: the loads that it has no more,
-    and how many instructions merging removed."""
+    and by option of ``CHANGES`` how many instructions its pass removed or replaced."""
 
     code: Code
     dropped: list[Op]
-    merged: int
+    changes: dict[str, int]
 
     def copied(self) -> "Instructions":
         """Return a copy that passes may change in place."""
@@ -58,14 +61,23 @@ def copy_of(code: Code) -> Code:
 def with_instructions(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step,
                       dependences: RunDependences | None = None) -> Instructions:
     """Give unrolled code the instructions of a candidate, in place."""
-    dropped = without_repeated_loads(code, candidate, step)
-    if candidate.merge_loads:
-        step("merge-loads", code, lambda: merge_loads(code, dependences))
-    merged = step("merge-instructions", code, lambda: merge_instructions(
-        code, dependences=dependences)) if candidate.merge else 0
-    if candidate.transposes:
-        step("transpose-tiles", code, lambda: transpose_tiles(code, candidate.transposes))
-    return Instructions(code, dropped, merged)
+    instructions = Instructions(code, without_repeated_loads(code, candidate, step), {})
+    for option in CHANGES:
+        if getattr(candidate, option):
+            instructions = with_change(instructions, option, candidate, step, dependences)
+    return instructions
+
+
+def with_change(instructions: Instructions, option: str, candidate: Candidate, step: Callable[..., Any] = run_step,
+                dependences: RunDependences | None = None) -> Instructions:
+    """Run the pass of an option of ``CHANGES``, in place."""
+    code = instructions.code
+    passes: dict[str, tuple[str, Callable[[], int]]] = {
+        "merge_loads": ("merge-loads", lambda: merge_loads(code, dependences)),
+        "merge": ("merge-instructions", lambda: merge_instructions(code, dependences=dependences)),
+        "transposes": ("transpose-tiles", lambda: transpose_tiles(code, candidate.transposes))}
+    name, run = passes[option]
+    return instructions._replace(changes={**instructions.changes, option: step(name, code, run)})
 
 
 def without_repeated_loads(code: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> list[Op]:
@@ -84,7 +96,6 @@ class SharedCode:
         self.rolled, self.dependences = rolled, dependences or RunDependences()
         self.unrolled: dict[tuple[int, int], Code] = {}
         self.derived: dict[Candidate, Instructions] = {}        # from unrolled code
-        self.have_short_loads: dict[tuple[Any, ...], bool] = {}         # that can be merged
 
     def expanded(self, candidate: Candidate) -> Code:
         loops = candidate.limit, candidate.body
@@ -98,17 +109,13 @@ class SharedCode:
         key = Candidate(limit, body, loads, merge=candidate.merge, transposes=candidate.transposes,
                         merge_loads=candidate.merge_loads)
         if key not in self.derived:
-            if key.transposes:
-                self.derived[key] = transposed = self.instructions(key._replace(transposes=0))
-                transpose_tiles(transposed.code, key.transposes)
+            if last := next((option for option in reversed(CHANGES) if getattr(key, option)), ""):
+                unchanged = self.instructions(key._replace(**{last: getattr(Candidate(0, 0), last)}))
+                self.derived[key] = with_change(unchanged, last, key, dependences=self.dependences)
             else:
-                self.derived[key] = with_instructions(self.expanded(key), key, dependences=self.dependences)
+                self.derived[key] = with_instructions(self.expanded(key), key)
         return self.derived[key].copied()
 
     def loads_merge(self, candidate: Candidate) -> bool:
         """Return whether some loads of a candidate can be merged."""
-        key = candidate[:3]
-        if key not in self.have_short_loads:
-            code = self.instructions(Candidate(*key)).code
-            self.have_short_loads[key] = merge_loads(code, self.dependences) > 0
-        return self.have_short_loads[key]
+        return self.instructions(Candidate(*candidate[:3], merge_loads=True)).changes["merge_loads"] > 0

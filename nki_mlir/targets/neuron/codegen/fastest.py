@@ -57,7 +57,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.split_columns import largest_load
-from nki_mlir.targets.neuron.codegen.transpose_tiles import transposed_tiles
+from nki_mlir.targets.neuron.codegen.transpose_tiles import has_transposes
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
@@ -229,7 +229,7 @@ class TimedCandidates:
         if variant in self.tried:                   # as a variant of another merged candidate
             self.variants.setdefault(variant, candidate)
             return []
-        if not self.shared.instructions(variant).merged:
+        if not self.shared.instructions(variant).changes["merge"]:
             return []
         other = self.prepared(variant)
         if other.schedules.bound(balanced=True) * MERGED > bound:
@@ -250,10 +250,13 @@ class TimedCandidates:
         if not self.options.transpose_tiles or candidate.transposes or candidate.results < 100 or any(
                 candidate._replace(merge=merge) in self.untransposed for merge in (False, True)):
             return []
-        if prepared.schedules.busiest() not in COMPUTING or not any(True for _ in transposed_tiles(prepared.code)):
+        if prepared.schedules.busiest() not in COMPUTING or not any(map(has_transposes, prepared.schedules.runs)):
+            return []
+        all_transposed = candidate._replace(transposes=100)
+        if not self.shared.instructions(all_transposed).changes["transposes"]:
             return []
         before = prepared.schedules.busy(balanced=True)
-        after = self.prepared(candidate._replace(transposes=100)).schedules.busy(balanced=True)
+        after = self.prepared(all_transposed).schedules.busy(balanced=True)
         bound, percent = min((max(before.get(part, 0.0) * (100 - p) + after.get(part, 0.0) * p
                                   for part in {**before, **after}) / 100, p) for p in SHARES)
         self.untransposed[candidate] = max(before.values())

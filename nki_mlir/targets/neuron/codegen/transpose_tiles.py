@@ -72,11 +72,15 @@ def those_that_stay(count: int, percent: int) -> set[int]:
 
 def transposed_tiles(code: Code) -> Iterator[TransposedTile]:
     """Yield the copies that the DMA engines can replace, in program order."""
-    runs = [run for block in blocks(code.body) for run in runs_of(block.nodes)
-            if any([type(step.op) is NcTransposeOp for step in run])]
+    runs = [run for block in blocks(code.body) for run in runs_of(block.nodes) if has_transposes(run)]
     uses = uses_of(code) if runs else {}
     for run in runs:
         yield from transposed(run, uses, code.machine)
+
+
+def has_transposes(run: Sequence[InstructionStep]) -> bool:
+    """Return whether the tensor engine may transpose tiles in a run."""
+    return any([type(step.op) is NcTransposeOp for step in run])
 
 
 def transposed(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses], machine: Machine

@@ -36,7 +36,7 @@ def test_shared_code__equals_code_of_one_candidate(seed: int) -> None:
         alone = with_instructions(expanded(Mixture(seed).b.code, candidate), candidate)
         together = shared.instructions(candidate)
         assert forms_of(together.code) == forms_of(alone.code)
-        assert (len(together.dropped), together.merged) == (len(alone.dropped), alone.merged)
+        assert (len(together.dropped), together.changes) == (len(alone.dropped), alone.changes)
 
 
 @pytest.mark.parametrize("candidate", [PLAIN, PLAIN._replace(merge=True), PLAIN._replace(merge=True, transposes=100)],
