@@ -67,17 +67,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if "shape" not in a:
         raise LeftForAPerson(f"{a.function} without a shape")
     items, blocks, text = shape_items(calls, a.nodes["shape"])
-    buffer = a.fact("buffer")
-    memory_name, where = SBUF, f"{nl}.sbuf"
-    if isinstance(buffer, BufferFact):
-        memory_name, where = buffer.memory, a.text("buffer")
-    elif "buffer" in a:
-        buffer_text = calls.code(a.nodes["buffer"])
-        words = buffer_text.strip("'\"")
-        if words in ("sbuf", "psum", "hbm", "shared_hbm", "private_hbm"):
-            memory_name, where = (words if words in (SBUF, PSUM) else HBM), f"{nl}.{words}"
-        else:
-            memory_name, where = calls.allocation(a.nodes["buffer"])
+    memory_name, where = memory_of(calls, a)
     if memory_name == HBM:
         blocks = 0
     if items is not None and blocks:
@@ -101,6 +91,19 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
         tensor_name = ""
     calls.scope.tensor_names.add(tensor_name)
     return calls.new(f"{nl}.{name}({shown}{value}, dtype={dtype}, buffer={where}{tensor_name})", fact)
+
+
+def memory_of(calls: Calls, a: Arguments) -> tuple[str, str]:
+    """Return the memory that the argument ``buffer`` names, and its text; SBUF without the argument."""
+    buffer = a.fact("buffer")
+    if isinstance(buffer, BufferFact):
+        return buffer.memory, a.text("buffer")
+    if "buffer" not in a:
+        return SBUF, f"{calls.nl}.sbuf"
+    word = calls.code(a.nodes["buffer"]).strip("'\"")
+    if word in ("sbuf", "psum", "hbm", "shared_hbm", "private_hbm"):
+        return word if word in (SBUF, PSUM) else HBM, f"{calls.nl}.{word}"
+    return calls.allocation(a.nodes["buffer"])
 
 
 @recipe("shared_constant")

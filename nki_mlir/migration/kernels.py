@@ -298,17 +298,7 @@ class Kernels(TileObjects):
         outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,
                  self.loop_stops, self.local, self.values, self.defaults)
         node = with_private_tiles(node, self.names, self.replaced)
-        used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
-        if closure is not None:
-            used_names |= self.scope.used_names
-        around = self.around.get(id(self.functions.get(tree.name)), {})
-        self.scope = FunctionScope({**self.globals, **around, **(closure or {}), **facts}, {}, unstable(tree),
-                                   single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
-        outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}
-        self.values = {**outside, **values_of(tree)}
-        self.defaults = {} if is_kernel or closure is not None else unpassed_defaults(
-            tree, self.passed_parameters.get(self.callers[-1]))
-        self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
+        self.enter_scope(tree, facts, is_kernel, closure)
         self.prelude, self.local = [[]], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
         returned = getattr(self, "returned", [])
@@ -350,6 +340,21 @@ class Kernels(TileObjects):
              self.loop_stops, self.local, self.values, self.defaults) = outer
             self.returned, self.vectors = returned, vectors
         return function, result
+
+    def enter_scope(self, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
+                    closure: dict[str, Fact] | None) -> None:
+        """Begin the scope of a function, with what is known of its parameters and of the names around it."""
+        used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
+        if closure is not None:
+            used_names |= self.scope.used_names
+        around = self.around.get(id(self.functions.get(tree.name)), {})
+        self.scope = FunctionScope({**self.globals, **around, **(closure or {}), **facts}, {}, unstable(tree),
+                                   single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
+        self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
+        outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}
+        self.values = {**outside, **values_of(tree)}
+        self.defaults = {} if is_kernel or closure is not None else unpassed_defaults(
+            tree, self.passed_parameters.get(self.callers[-1]))
 
     def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
         """Report the Python that stays in a function and that the vendor's parser refuses."""

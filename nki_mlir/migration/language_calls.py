@@ -345,8 +345,7 @@ def where(calls: Calls, a: Arguments) -> OperationText:
     dtype_argument = f", dtype={dtype}" if dtype else ""
     expression = f"{calls.nl}.where({condition}, {', '.join(parts)}{dtype_argument})"
     result = calls.on_chip(chosen.like(chosen.shape, meaning or dtype or fact.dtype or " "))
-    sources = [a.fact(name) for name in ("x", "y")]
-    types = {source.dtype for source in sources if isinstance(source, TensorFact)}
+    types = {tile.dtype for tile in tiles}
 
     def into(dst: str, target: TensorFact) -> list[str]:
         """Write the values that are not selected, unless the destination has them; then write the rest under the
@@ -361,7 +360,7 @@ def where(calls: Calls, a: Arguments) -> OperationText:
         if converts or chosen.dtype not in PREDICATES or (
                 (not keeps or selected == dst) and re.search(rf"\b{re.escape(terms.tensor_of(dst))}\b", read)):
             return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
-        filled = "memset" if not isinstance(sources[1], TensorFact) else "tensor_copy"
+        filled = "memset" if not isinstance(a.fact("y"), TensorFact) else "tensor_copy"
         value = f"{'value' if filled == 'memset' else 'src'}={on_false}"
         return [*([] if keeps else [f"{calls.nisa}.{filled}(dst={dst}, {value})"]),
                 f"{calls.nisa}.tensor_copy_predicated(dst={dst}, src={selected}, predicate={predicate}{reverse})"]

@@ -37,7 +37,7 @@ def with_named_options(text: str, report: MigrationReport) -> tuple[str, Callabl
 
 
 class UnpackedOptions:
-    """The options in one text."""
+    """Replaces the options that one text unpacks (``**opts``) by arguments with their names."""
 
     def __init__(self, text: str, report: MigrationReport) -> None:
         self.names, self.report = Names(text), report

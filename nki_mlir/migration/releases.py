@@ -149,18 +149,8 @@ class _Newest(TreeTransformer):
         if meaning == "nl.par_dim" and len(updated_node.args) == 1:
             self._changed(original_node, "nl.par_dim is removed: dimension 0 is the partition")
             return updated_node.args[0].value
-        match updated_node:
-            case cst.Call(func=cst.Attribute(attr=cst.Name(value="reshape")), args=[cst.Arg(
-                    keyword=cst.Name(value="new_shape"), value=shape)]) if not meaning:
-                self._changed(original_node, "the parameter new_shape of reshape becomes positional")
-                return updated_node.with_changes(args=[cst.Arg(shape)])
-            case cst.Call(func=cst.Attribute(value=cst.Name(value=region), attr=cst.Name(value="view"))) if (
-                    region in self.regions):
-                return self._tensor_of(region, original_node, updated_node)
-            case cst.Call(func=cst.Attribute(attr=cst.Name(value="view")), args=[cst.Arg(value=cst.SimpleString(
-                    value=quoted))]) if self.kernels and (word := quoted.strip("'\"")) in DTYPE_WORDS:
-                self._changed(original_node, f"the string for dtype becomes {self.nl}.{word}")
-                return updated_node.with_changes(args=[cst.Arg(cst.parse_expression(f"{self.nl}.{word}"))])
+        if (method := self._method(original_node, updated_node, meaning)) is not None:
+            return method
         if not meaning.startswith(("nl.", "nisa.", "nki.", "nccl.")):
             return updated_node
         if isinstance(original_node.func, cst.Name):
@@ -194,6 +184,22 @@ class _Newest(TreeTransformer):
         if arguments:
             arguments[-1] = arguments[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(func=function, args=arguments)
+
+    def _method(self, node: cst.Call, call: cst.Call, meaning: str) -> cst.BaseExpression | None:
+        """Return the call of a method of a tensor or of a memory in the newest form; None for other calls."""
+        match call:
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="reshape")), args=[cst.Arg(
+                    keyword=cst.Name(value="new_shape"), value=shape)]) if not meaning:
+                self._changed(node, "the parameter new_shape of reshape becomes positional")
+                return call.with_changes(args=[cst.Arg(shape)])
+            case cst.Call(func=cst.Attribute(value=cst.Name(value=region), attr=cst.Name(value="view"))) if (
+                    region in self.regions):
+                return self._tensor_of(region, node, call)
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="view")), args=[cst.Arg(value=cst.SimpleString(
+                    value=quoted))]) if self.kernels and (word := quoted.strip("'\"")) in DTYPE_WORDS:
+                self._changed(node, f"the string for dtype becomes {self.nl}.{word}")
+                return call.with_changes(args=[cst.Arg(cst.parse_expression(f"{self.nl}.{word}"))])
+        return None
 
     def _tensor_of(self, region: str, node: cst.Call, call: cst.Call) -> cst.BaseExpression:
         """Return the creation of a tensor for ``sbuf.view(dtype, shape)`` of release 2.27."""

@@ -3,7 +3,7 @@
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -303,12 +303,7 @@ class Statements(TileUpdates):
         if is_assigned:                 # by the statements in front
             self.bind_target(target, fact)
             return []
-        for name, shape in shapes.items():
-            fact_before = self.scope.facts[name]
-            assert isinstance(fact_before, TensorFact)
-            cut_sizes = self.scope.cut_sizes
-            cut_sizes |= {new for old, new in zip(fact_before.shape or (), shape) if old in cut_sizes}
-            self.scope.facts[name] = replace(fact_before, shape=shape)
+        self._name_shapes(shapes)
         copies = [f"{self.code(other)} = {self.code(target)}" for other in other_targets]
         for other_target in other_targets:
             self.bind_target(other_target, fact)
@@ -330,6 +325,15 @@ class Statements(TileUpdates):
         text = f"{self.code(target)} = {self.text(expression)}"
         self.bind_target(target, fact)
         return [text, *copies]
+
+    def _name_shapes(self, shapes: Mapping[str, tuple[str, ...]]) -> None:
+        """Note the names that a statement gives the sizes of tensors; a name of a cut size is cut, too."""
+        for name, shape in shapes.items():
+            fact_before = self.scope.facts[name]
+            assert isinstance(fact_before, TensorFact)
+            cut_sizes = self.scope.cut_sizes
+            cut_sizes |= {new for old, new in zip(fact_before.shape or (), shape) if old in cut_sizes}
+            self.scope.facts[name] = replace(fact_before, shape=shape)
 
     def _vector(self, target: cst.BaseExpression, value: cst.BaseExpression) -> list[str]:
         """Rewrite the assignment of an index vector, which stays if a statement that is not rewritten reads it."""

@@ -2,7 +2,7 @@
 """Rewrites loads and stores of ``nl`` for the current generation: one recipe for each function."""
 
 import ast
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import libcst as cst
@@ -161,13 +161,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
         raise LeftForAPerson("nl.store without a value")
     fact = calls.fact(value)
     if isinstance(fact, Unknown):
-        calls.report.changed(calls.line, "the tile is copied to SBUF, because it may be in PSUM, which DMA cannot read")
-        text = calls.text(value)
-        if a.mask is not None and a.mask.bounds:
-            bounds = [bound_of(a.mask, axis) for axis in range(-a.mask.bounds[0].rank, 0)]
-            spans = [span(bound.low or "0", bound.high) if bound is not None else ":" for bound in bounds]
-            text = f"{terms.factor(text)}[{', '.join(spans)}]".replace("nl.ds(", f"{calls.nl}.ds(")
-        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({text}))", Fact())
+        return _copied_and_stored(calls, a.mask, dst, calls.text(value))
     if isinstance(fact, NumberFact):
         shape = calls.shape_text(target, dst)
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
@@ -196,6 +190,16 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if "mode" in a:
         return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
     return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
+
+
+def _copied_and_stored(calls: Calls, mask: MaskFact | None, dst: str, text: str) -> cst.BaseExpression:
+    """Return the store of a copy of the elements that a mask selects, of a tile whose memory the text does not show."""
+    calls.report.changed(calls.line, "the tile is copied to SBUF, because it may be in PSUM, which DMA cannot read")
+    if mask is not None and mask.bounds:
+        bounds = [bound_of(mask, axis) for axis in range(-mask.bounds[0].rank, 0)]
+        spans = [span(bound.low or "0", bound.high) if bound is not None else ":" for bound in bounds]
+        text = f"{terms.factor(text)}[{', '.join(spans)}]".replace("nl.ds(", f"{calls.nl}.ds(")
+    return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({text}))", Fact())
 
 
 def _first_columns(text: str, source: TensorFact, target: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
@@ -249,14 +253,17 @@ def _stored_by_rows(calls: Calls, a: Arguments, mask: MaskFact, target: TensorFa
     name."""
     if not isinstance(a.fact("value"), NumberFact) and a.tensor("value")[1].shape != target.shape:
         raise LeftForAPerson("a store of another shape under a mask that does not select a box of elements")
-    value = _named_value(calls, a)
+    return _loop(calls, calls.by_rows(mask, target.shape or (), _store_of_box(calls, a, _named_value(calls, a))))
 
+
+def _store_of_box(calls: Calls, a: Arguments, value: cst.BaseExpression) -> Callable[[MaskFact], str]:
+    """Return a function that writes the store of the elements of a value that a box selects."""
     def write(box: MaskFact) -> str:
         a.mask, a.nodes["value"] = box, value
         stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
         return calls.text(stored)
-    return _loop(calls, calls.by_rows(mask, target.shape or (), write))
+    return write
 
 
 def _stored_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> cst.BaseExpression:
@@ -269,13 +276,8 @@ def _stored_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> cst.B
         part = reversed_tile(calls.named(value, "stored"), source, columns)
         a.nodes["value"] = calls.new(calls.named(f"{calls.nl}.copy({part})", "stored"), replace(source, memory=SBUF))
         calls.views[id(a.nodes["dst"])] = flipped
-    shape, mask, tile = tuple(extents_of(view.items)), a.mask or MaskFact(()), _named_value(calls, a)
-
-    def write(box: MaskFact) -> str:
-        a.mask, a.nodes["value"] = box, tile
-        stored = _stored(calls, a)
-        assert isinstance(stored, cst.BaseExpression)
-        return calls.text(stored)
+    shape, mask = tuple(extents_of(view.items)), a.mask or MaskFact(())
+    write = _store_of_box(calls, a, _named_value(calls, a))
     return _loop(calls, calls.by_rows(mask, shape, write, "no DMA steps backwards"))
 
 

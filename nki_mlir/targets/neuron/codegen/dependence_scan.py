@@ -228,7 +228,7 @@ class StepEdges:
         return StepEdges(*selected(starts - starts[0], steps, steps >= 0))
 
     def with_more(self, more: dict[int, set[int]]) -> "StepEdges":
-        """Return the same with more steps that some steps come after."""
+        """Return the lists with additional steps: ``more`` has, by step, the steps after which it must also come."""
         count = len(self.starts) - 1
         pairs = np.fromiter([k * count + other for k, earlier in more.items() for other in earlier], np.int64)
         if not len(pairs):
