@@ -117,10 +117,8 @@ class BodyPrinter:
             if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
-                if isinstance(op, TensorCopyPredicatedOp) and self.out.placement is None:
-                    self.out.zeroed.add(op.dst.handle)                  # of which it may keep what nothing wrote
-                if isinstance(op, DmaCopyOp) and op.src.on_chip and self.out.placement is None:
-                    self.out.zeroed.add(op.src.handle)                  # of such a tile, before and after
+                if self.out.placement is None and (tile := _kept_by_mask(op)) is not None:
+                    self.out.zeroed.add(tile.handle)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)
@@ -433,6 +431,16 @@ def name_behind(filled: Tile, name: str) -> str:
     names = {name_of_result(op, "") for op in users if not isinstance(op, Filling)
              for _, tile in op.targets() if tile.handle == filled.handle}
     return names.pop() if len(names) == 1 and "tile" not in names else name
+
+
+def _kept_by_mask(op: Op) -> Tile | None:
+    """Return the tile of which an operation may keep elements that nothing wrote: that of a predicated copy, or whose
+    rows a lowered mask moves to a tile for such a copy; None for other operations."""
+    if isinstance(op, TensorCopyPredicatedOp):
+        return op.dst
+    is_moved = isinstance(op, DmaCopyOp) and op.src.on_chip and op.dst.on_chip and (
+        "nki.name" not in op.dst.handle.owner.attributes)
+    return op.src if is_moved else None         # type: ignore[attr-defined]
 
 
 def _is_named(tensor: NamedTensor) -> bool:
