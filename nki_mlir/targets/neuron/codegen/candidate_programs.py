@@ -23,24 +23,27 @@ from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_columns import split_columns
 from nki_mlir.targets.neuron.codegen.synchronize_engines import overlapped, synchronized
 
-FEW = 1_000                     # steps for which each order is tried with one issuer, too
-ORDERED = 12_000  # steps that are ordered at level 1, all orders together; at least TWO orders are computed
+# How many orders a search computes and times. Each order has an estimate of its time; the timed machine may differ.
+FEW = 1_000                     # code of up to this number of steps is short: it tries orders with one issuer, too
+ORDERED = 12_000                # level 1 orders at most this number of steps, counted over all orders, but TWO orders
 TWO = 2
-GOOD = 1.03                     # orders that are worse than the best by up to this factor are timed
-NEARLY = 1.01                   # an order's estimate of its time is off by this factor
-FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
-ALIKE = 1.003                   # estimates of the orders of one code miss by factors that differ by this factor
-HOPELESS = 1.1                  # if TWO orders, or a candidate, are worse than a program by this factor, skip others
-FAR = 1.3                       # the same for the first order
-NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: the search ends there, by level
-CLOSE, CLOSEST = 1.01, 1.003    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
-BRIEF = 300                     # steps of code whose orders are all timed within a few hundredths of a second
-TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
-                                # by whether iterations overlap, one
-MISSED = 3                      # times more orders are timed if the first take ``HOPELESS`` times their estimates
-ROOM = 20                       # further percent of SBUF that an order may fill with early loads
-AGAIN = 1.5                     # times the bytes of the accessed HBM: more are moved if data are loaded again
+TIMED = {1: 4, 3: 6}            # by level, how many orders are timed in addition to program order; one of short bodies,
+                                # whose orders differ only in whether iterations overlap
+MISSED = 3                      # times as many are timed if the first orders take ``HOPELESS`` times their estimates
+BRIEF = 300                     # all orders of code of this number of steps are timed in a few hundredths of a second
 SHORT = 64                      # instructions of bodies whose iterations overlap
+# Factors between times.
+GOOD = 1.03                     # an order is timed if its estimate exceeds the best one by at most this factor
+NEARLY = 1.01                   # the usual error of an estimate
+ALIKE = 1.003                   # by which the errors of the orders of one code differ
+HOPELESS = 1.1                  # once TWO orders, or a candidate, exceed a program by this factor, others are skipped
+FAR = 1.3                       # the same after the first order
+NEAR = {1: 1.02, 3: 1.0}        # by level: the search ends at a program within this factor of the busiest engine's time
+CLOSE, CLOSEST = 1.01, 1.003    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
+# Memory.
+FREE_BANKS = 50                 # percent of PSUM that results may fill if products wait for banks
+ROOM = 20                       # percent of SBUF for early loads, in addition to what a candidate's tiles may fill
+AGAIN = 1.5                     # code that moves more than this multiple of the accessed bytes of HBM loads data again
 FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 
