@@ -414,6 +414,38 @@ def test_file_that_is_not_utf8(file, tmp_path, monkeypatch, capsys, data, at, op
     assert file.read_text() == before and other.read_bytes() == data and not (tmp_path / "new.py").exists()
 
 
+@pytest.mark.parametrize("options", [["--in-place"], ["--in-place", "--quiet"], ["--diff"]])
+@pytest.mark.parametrize("text, at, message", [
+    ("import os\ndef f(:\n", "2:7", "the file does not parse"),
+    ("import neuronxcc.nki.language as nl\nexec(open('k.txt').read(), {'nl': nl})\n", "2:1", "may contain a kernel")])
+def test_a_directory_with_a_file_that_cannot_be_read_stays(file, tmp_path, capsys, options, text, at, message):
+    """Other files of it are kernels, and Python that has none: none of them changes, and there is one error."""
+    bad, plain = tmp_path / "part" / "bad.py", tmp_path / "plain.py"
+    bad.parent.mkdir()
+    bad.write_text(text)
+    plain.write_text("import os\nprint(os.name)\n")
+    before = {path: path.read_bytes() for path in (file, bad, plain)}
+    assert main([str(tmp_path), *options]) == 1
+    out, err = capsys.readouterr()
+    assert f"{bad}:{at}: error: " in err and message in err and err.count("error: ") == 1 and not out
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.py")} == before
+
+
+@pytest.mark.parametrize("options, changes", [(["--in-place"], True), (["--diff"], False)])
+def test_a_directory_with_a_line_that_is_left(file, tmp_path, capsys, options, changes):
+    """The status is 1, the report has the line, and the other files have their new text."""
+    (tmp_path / "left.py").write_text("import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n\n\n@nki.jit\n"
+                                      "def kernel(x):\n    return scaled(nl.load(x))\n")
+    (tmp_path / "plain.py").write_text("import os\nprint(os.name)\n")
+    before = file.read_text()
+    assert main([str(tmp_path), *options]) == 1
+    out, err = capsys.readouterr()
+    assert f"{tmp_path / 'left.py'}:7: left for a person: the name scaled, which nothing in the file defines" in err
+    assert (file.read_text() == NEW) is changes and (file.read_text() == before) is not changes
+    assert (tmp_path / "plain.py").read_text() == "import os\nprint(os.name)\n"
+    assert ("+import nki" in out) is not changes
+
+
 def test_directory_without_files(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("none")
     assert main([str(tmp_path), "--in-place"]) == 1
