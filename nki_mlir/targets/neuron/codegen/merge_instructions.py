@@ -59,7 +59,7 @@ def merge_instructions(code: Code, elements: int = ELEMENTS, dependences: RunDep
 def merge_runs(code: Code, forms: "MergedForms", dependences: RunDependences) -> int:
     """Merge the operations that ``forms`` accepts, in place, and return the number of removed ones."""
     runs = [(block, run) for block in blocks(code.body) for run in list(runs_of(block.nodes))
-            if has_repeats(forms.of_run(run))]
+            if forms.some_fit(run)]
     if not runs:
         return 0
     before = [dependences.of([step.op for step in run]).lists for _, run in runs]
@@ -92,12 +92,6 @@ def pair_of(op: Op) -> TensorTensorOp | None:
     return pair if pair.compute is op.compute and pair.runs_on is op.runs_on else None
 
 
-def has_repeats(forms: Sequence[object | None]) -> bool:
-    """Return whether some operations that may be merged have equal forms."""
-    forms = [form for form in forms if form is not None]
-    return len(set(forms)) < len(forms)
-
-
 class MergedForms:
     """Decides whether operations of a form may be merged, and how, each once. ``elements``: the most in each partition
     that an instruction processes."""
@@ -117,11 +111,18 @@ class MergedForms:
             verdict = self.verdicts[form] = op.runs_on in ENGINES and may_merge(op, self.elements)
         return form if verdict else None
 
-    def of_run(self, run: Sequence[InstructionStep]) -> list[object | None]:
-        """Return the forms of a run's operations; nothing if a step of it stays where it is."""
+    def some_fit(self, run: Sequence[InstructionStep]) -> bool:
+        """Return whether some operation of a run fits the one before it of the same form; else none can be merged. None
+        can, either, if a step of the run stays where it is."""
         if any([is_pinned(step.op) for step in run]):
-            return []
-        return [self.of(step.op) for step in run]
+            return False
+        latest: dict[object, Op] = {}
+        for step in run:
+            if (form := self.of(step.op)) is not None:
+                if form in latest and self.fit([latest[form], step.op]):
+                    return True
+                latest[form] = step.op
+        return False
 
     def fit(self, ops: Sequence[Op]) -> bool:
         """Return whether one instruction may process the tiles of all."""
