@@ -60,7 +60,9 @@ print(json.dumps({change.new: outcome.test
 
 FILECHECK = """
 // RUN: nki-opt %s | FileCheck %s
+// RUN: not nki-opt --no-such-option %s 2>&1 | FileCheck %s --check-prefix=OPTION
 // CHECK: module
+// OPTION: --no-such-option
 """
 
 
@@ -85,7 +87,7 @@ def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
     reached = {entry["test"].rpartition("::")[2]: entry["reached"] for entry in entries_of(tmp_path / "results")
                if "reached" in entry}
     assert reached == {"test_product__has_all_rows": [0, 1, 4], "test_sums__are_ordered_for_known_operators": [],
-                       "test_aliases__are_imported_by_a_test": [6], "RUN 1": [5]}
+                       "test_aliases__are_imported_by_a_test": [6], "RUN 1": [5], "RUN 2": []}
 
 
 def test_outcomes__are_refused_if_each_test_fails_without_a_change(tmp_path: Path) -> None:

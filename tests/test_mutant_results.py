@@ -48,6 +48,18 @@ def test_tests_of_a_mutant__are_those_of_its_line_first(tmp_path: Path) -> None:
     assert results.ordered(1, 0) == ["e"]
 
 
+def test_tests_of_a_mutant__begin_with_those_named_after_its_module(tmp_path: Path) -> None:
+    """If they ran its line: an optimizer's module runs in many tests, of which few look at what it does."""
+    results = Results(tmp_path / "results", {
+        test: Ran(test, seconds, reached) for test, seconds, reached in
+        [("tests/test_a.py::sums", 3, []), ("tests/test_b.py::sums", 1, [0]), ("lit_tests/cpu/fuse-sums.mlir", 2, [0, 1]),
+         ("tests/test_sums.py::b", 3, [0]), ("tests/test_sums.py::a", 0.5, [])]}, modules=["sums", "fuse_sums"])
+    assert results.ordered(0, 7) == ["lit_tests/cpu/fuse-sums.mlir", "tests/test_sums.py::b", "tests/test_b.py::sums",
+                                     "tests/test_sums.py::a"]
+    assert results.ordered(1, 2) == ["lit_tests/cpu/fuse-sums.mlir"]
+    assert Results.read(tmp_path / "others", CHANGES, []).modules == ["sums", "sums"]
+
+
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     memos = recording._parts, recording.seconds_of_tests, recording.tests_by_line

@@ -22,6 +22,9 @@ from .seeding import ROOT
 MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate"}
 
 
+BOTH = "with-errors"            # the last word of a command whose errors go to its output
+
+
 class FailedCommand(Exception):
     """A command of a RUN line that does not end with status 0."""
 
@@ -44,7 +47,7 @@ class FileCheckFile(pytest.File):
         for number, line in enumerate(re.findall(r"// RUN: (.*)", self.path.read_text()), 1):
             for word in sorted(words, key=len, reverse=True):
                 line = line.replace(word, words[word])
-            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer = shlex.shlex(line.replace("2>&1", BOTH), posix=True, punctuation_chars=True)
             lexer.whitespace_split = True
             tokens = [*lexer]
             if not {"&&", ">", ">&", "<", ";"}.intersection(tokens):
@@ -73,6 +76,9 @@ def execute(command: Sequence[str], text: str) -> str:
         name, _, value = words.pop(0).partition("=")
         environment |= {name: value} if value else {}
     output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    if words[-1] == BOTH:
+        del words[-1]
+        errors = output
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, environment))
         stack.enter_context(mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")))

@@ -8,7 +8,7 @@ seconds and the numbers of the mutants whose lines it ran, and each mutant one w
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,13 +41,14 @@ class Results:
     file: Path
     tests: dict[str, Ran] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    modules: Sequence[str] = ()             # the name of the module of each mutant
 
     @classmethod
     def read(cls, file: Path, changes: list[Change], arguments: list[str]) -> "Results":
         """Return the results of these mutants and tests that a file has, which begins anew if it has others."""
         sources = [(ROOT / PACKAGE / name).read_text() for name in sorted({change.file for change in changes})]
         run = {"run": zlib.crc32(json.dumps([[asdict(c) for c in changes], sources, arguments]).encode())}
-        results = cls(file)
+        results = cls(file, modules=[Path(change.file).stem for change in changes])
         if not file.exists() or [*entries_of(file)][:1] != [run]:
             file.write_text(json.dumps(run) + "\n")
             return results
@@ -81,12 +82,16 @@ class Results:
         return {test for test, ran in self.tests.items() if ran.seconds is not None}
 
     def ordered(self, number: int, most: float) -> list[str]:
-        """Return the tests of a mutant, those that ran its lines first, short ones before others: as many as take
-        ``most`` seconds together."""
-        ranked = sorted((number not in ran.reached, ran.seconds, test)
+        """Return the tests of a mutant: first those that ran its lines, of these the ones in a file named after its
+        module, of these the short ones; as many as take ``most`` seconds together."""
+        module = self.modules[number] if self.modules else ""
+
+        def is_of_module(test: str) -> bool:
+            return module in Path(test.partition("::")[0]).stem.replace("-", "_")
+        ranked = sorted((number not in ran.reached, not is_of_module(test), ran.seconds, test)
                         for test, ran in self.tests.items() if ran.seconds is not None)
         chosen, total = [], 0.0
-        for _, seconds, test in ranked:
+        for *_, seconds, test in ranked:
             total += seconds
             if chosen and total > most:
                 break

@@ -17,9 +17,11 @@ HEAD = """
 #right = #nki.access<f32, affine_map<() -> (0, 32)>, [[1, 128], [1, 32]]>
 #upper = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 64]]>
 #lower = #nki.access<f32, affine_map<() -> (64, 0)>, [[1, 64], [1, 64]]>
+#third = #nki.access<f32, affine_map<() -> (32, 0)>, [[1, 32], [1, 64]]>
 #moving = #nki.access<f32, affine_map<()[s0] -> (0, s0 * 32)>, [[1, 128], [1, 32]]>
 #rows = #nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 64]]>
 #part = #nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 32]]>
+#rows32 = #nki.access<f32, affine_map<() -> (0)>, [[64, 32], [1, 64]]>
 #rows64 = #nki.access<f32, affine_map<() -> (0)>, [[64, 64], [1, 64]]>
 !x = memref<128x64xf32, "hbm">
 !t = memref<128x64xf32, "sbuf">
@@ -33,7 +35,7 @@ func.func @f(%x: !x, %y: !x, %p: index {nki.program_id = 0}) attributes {nki.gri
 """
 STORE = '  "nki.store"(%y, %t) {access = [#rows, #whole], mask = #all} : (!x, !t) -> ()\n  return\n}\n'
 STORE_LEFT = '  "nki.store"(%y, %t) {access = [#part, #left], mask = #all} : (!x, !t) -> ()\n  return\n}\n'
-
+STORE_THIRD = '  "nki.store"(%y, %t) {access = [#rows32, #third], mask = #all} : (!x, !t) -> ()\n  return\n}\n'
 
 FILL = '  "nki.memset"(%t{}) {{access = [#{}], mask = #all, value = 1.0 : f64}} : (!t{}) -> ()\n'
 
@@ -64,6 +66,8 @@ CASES = {
     "all at once": (load("whole", "rows"), STORE, True),
     "columns": (load("left") + load("right"), STORE, True),
     "rows": (load("upper", "rows64") + load("lower", "rows64"), STORE, True),
+    "rows, of which some are read": (load("upper", "rows64"), STORE_THIRD, True),
+    "other rows than those that are read": (load("lower", "rows64"), STORE_THIRD, False),
     "half": (load("left"), STORE, False),
     "half, of which that is read": (load("left"), STORE_LEFT, True),
     "a part is read too early": (load("left") + ADD.replace("#left, #left", "#left, #right") + load("right"), STORE, False),

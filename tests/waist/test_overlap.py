@@ -370,6 +370,14 @@ def test_iterations__without_the_range_of_an_inner_symbol_are_not_known_to_be_ap
     assert not loop_of(range(4), range(4)).keep_apart(accesses)
 
 
+def test_reads__are_apart_whatever_bytes_they_share():
+    loop, read, write = loop_of(range(4), range(1)), interval(0, writes=False), interval(0)
+    unknown = interval(0, inner=4, outer=8, writes=False)
+    assert loop.apart(read, read) and loop.keep_apart([read, read]) and loop.apart(read, unknown)
+    assert not loop.apart(read, write) and not loop.apart(write, read) and not loop.keep_apart([read, write])
+    assert loop.apart(write, interval(0, root="n"))
+
+
 @given(INTERVALS, INTERVALS)
 def test_accesses__that_are_apart_share_no_byte(a, b):
     a, b = (replace(x, base=Linear(x.base.const)) for x in (a, b))

@@ -24,6 +24,23 @@ def test_integers_as_indices__keep_their_sign_and_truth_values_have_none(kind: s
         assert module.operation.verify()
 
 
+@pytest.mark.parametrize("function, name", [
+    ("eq", "eq"), ("lt", "slt"), ("ge", "sge"), ("ult", "ult"), ("add", "arith.addi"), ("mult", "arith.muli")])
+def test_numbers__are_compared_and_combined(function: str, name: str) -> None:
+    with shared_context(), ir.Location.unknown():
+        module = ir.Module.parse("func.func @f(%a: index, %b: index) { return }")
+        block = module.body.operations[0].regions[0].blocks[0]
+        writer = Writer()
+        writer.at(block.operations[0].operation)
+        value = writer.computed(function, *block.arguments)
+        op, _ = block.operations
+        assert [*op.operands] == [*block.arguments] and value == op.result and module.operation.verify()
+        if name.startswith("arith."):
+            assert op.operation.name == name and value.type == ir.IndexType.get()
+        else:
+            assert f"arith.cmpi {name}, %" in str(op) and value.type == ir.IntegerType.get_signless(1)
+
+
 @pytest.mark.parametrize("number", [0, 7, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_unsigned_constants__are_converted_from_signed_ones(number: int) -> None:
     """arith has no constants of unsigned integers. Beyond the greatest signed one all bits are inverted."""

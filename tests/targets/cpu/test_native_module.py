@@ -208,7 +208,7 @@ def test_packed_product__multiplies_and_stays_in_its_arrays() -> None:
     for old, new, problem in (
             ("i64: 8, 32", "i64: 80, 32", "panels of 16 x 32 at most"), ("i64: 8, 32", "i64: 8, 48", "8 x 2 vectors has panels"),
             ("tile = array<i64: 8", "tile = array<i64: 40", "register tile of 40 x 2 vectors is none of this host's, 8 x 2, "),
-            ("float32\"", "float64\"", "two numbers of panels"), ("depth = 64", "depth = 0", "all of at least 1"),
+            ("float32\"", "float64\"", "two numbers of panels"), ("float32\"", "amx\"", "tile registers have panels of 32 x 32"), ("depth = 64", "depth = 0", "all of at least 1"),
             ("i64: 1, 1", "i64: 1", "two numbers of panels")):
         with pytest.raises(MalformedMark, match=problem):
             compiled_text(text.replace(old, new))

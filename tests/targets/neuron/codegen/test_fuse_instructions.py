@@ -183,6 +183,23 @@ def test_a_maximum_that_others_read__is_not_negated():
     assert "tensor_scalar" in names(code) and not code.body.nodes[0].op.negate
 
 
+@pytest.mark.parametrize("how", ["maximum", "rounds", "minimum of two", "set"])
+def test_a_shift_by_other_rows_than_a_reduction_in_float32__stays(how):
+    b, tile = Builder(), Expressions.tile
+    x, t, e = (b.on_chip(name, (ROWS, WIDTH)) for name in ("x", "t", "e"))
+    m, n = b.on_chip("m", (ROWS, 1), dtype=BFLOAT16 if how == "rounds" else FLOAT32), b.on_chip("n", (ROWS, 1))
+    match how:
+        case "maximum" | "rounds":
+            b.step(TensorReduceOp, dst=tile(m), src=tile(x), axes=(1,), op="maximum")
+        case "minimum of two":
+            b.step(TensorTensorOp, dst=tile(m), lhs=tile(n), rhs=tile(n), op="minimum", engine="vector")
+        case _:
+            b.memset((m, 0, ROWS, 0, 1), 1)
+    b.step(TensorScalarOp, dst=tile(t), src=tile(x), operand0=tile(m, repeated=True), op0="subtract")
+    b.step(ActivationOp, dst=tile(e), src=tile(t), fn="exp")
+    assert ("tensor_scalar" in names(fused(b.code))) == (how != "maximum")
+
+
 def test_a_maximum_from_which_itself_is_subtracted__is_not_negated():
     b, tile = Builder(), Expressions.tile
     x, m, d, e = (b.on_chip(name, (ROWS, n)) for name, n in (("x", WIDTH), ("m", 1), ("d", 1), ("e", 1)))

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from nki_mlir.analysis.repeats import Repetition
 from nki_mlir.diagnostics import Location
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
@@ -271,3 +272,9 @@ def test_instructions_of_several_source_lines(lines, rolls):
     for number, node in enumerate(code.body.nodes):
         node.location = Location("kernel.py", number + 1, 0)
     assert (rolled_instructions(code, least=16, **lines) is not None) is rolls
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_loop__runs_as_often_as_its_items_repeat(count):
+    loop = roll_instructions.loop_of(Repetition((), count, (), ()), ())
+    assert (loop.variable.low, loop.variable.high, loop.span, loop.body.nodes) == (0, count - 1, range(count), [])
