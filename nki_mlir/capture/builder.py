@@ -332,6 +332,8 @@ class Builder:
                 view.buffer.is_written = True
                 if view.buffer.space == HBM:
                     self.wrote(op, view.buffer, symbols)
+            elif not view.buffer.is_written and view.buffer.role == "output":
+                view.buffer.read_at = view.buffer.read_at or user_location()
         return op
 
     def unit_attribute(self) -> Any:

@@ -49,6 +49,7 @@ class Buffer:
     scope: Any = None           # the block it was created in; eager: one object for each program
     role: str = "local"         # local, input or output
     created_at: Location | None = None      # where the kernel allocates it, for tensors in HBM
+    read_at: Location | None = None     # where the kernel first reads it, for outputs that nothing has written before
     live_range: Any = None      # on chip (``on_chip_memory.OnChipTile``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: Turn | None = None            # the iteration it was created in

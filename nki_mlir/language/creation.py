@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Any, Generic, TypeVar
 
@@ -177,15 +177,20 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
                                                                            for n in shape]):
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    if len(items) > DIMENSIONS:
-        raise TooLongShape(dimensions=len(items), most=DIMENSIONS).here()
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
     if marked[1:]:
         raise TwoPartitionDimensions(first=marked[0], second=marked[1]).here()
-    extents = tuple(integer(n, "an extent of a shape") for n in items)
-    if beyond := [k for k, n in enumerate(extents) if n >= ELEMENTS]:
-        raise TooLargeExtent(position=beyond[0], bits=extents[beyond[0]].bit_length(), most=ELEMENTS).here()
-    return extents, marked[0] if marked else None
+    return checked_extents([integer(n, "an extent of a shape") for n in items]), marked[0] if marked else None
+
+
+def checked_extents(extents: Sequence[int]) -> tuple[int, ...]:
+    """Return the extents of a shape, or raise an error if no tensor has so many dimensions or elements."""
+    if len(extents) > DIMENSIONS:
+        raise TooLongShape(dimensions=len(extents), most=DIMENSIONS).here()
+    for position, extent in enumerate(extents):
+        if extent >= ELEMENTS:
+            raise TooLargeExtent(position=position, bits=extent.bit_length(), most=ELEMENTS).here()
+    return tuple(extents)
 
 
 def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",

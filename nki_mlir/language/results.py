@@ -19,7 +19,7 @@ from nki_mlir.capture.index import Index
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import KernelError, Location, warn_once
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
+from nki_mlir.dialects.nisa.require_written import OutputNotWritten, OutputRead, idle
 from nki_mlir.dialects.nki.movement import StoreOp
 from nki_mlir.language.creation import emit
 
@@ -198,8 +198,10 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
     if never:
         output = programs[0].buffers[never[0]]
         reason = next((f": {idle(loop)}" for p in programs for loop in p.idle_loops), "")
-        error: KernelError = OutputNotWritten(what=f"the output {output.name} is never written{reason}")
-        raise error.located(output.created_at or at)
+        text = f"the output {output.name} is never written{reason}"
+        if output.read_at:
+            raise OutputRead(what=f"{text}; this statement reads it", output=output.name).located(output.read_at)
+        raise OutputNotWritten(what=text).located(output.created_at or at)
 
 
 def warn_left_out(name: str, size: int, count: int, index: Sequence[int], at: Location | None, value: float = 0.0

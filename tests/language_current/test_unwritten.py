@@ -108,6 +108,19 @@ def test_range_without_numbers(on):
         f"the output out is never written: no iteration of the loop at test_unwritten.py:{line} ran")
 
 
+def test_exchanged_operands__are_told_where_the_output_is_read(on):
+    def kernel(x, limit):
+        out, t = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(t, x)
+        nisa.dma_copy(t, out)
+        return out
+    with pytest.raises(OutputNotWritten) as raised:
+        run(on, kernel, X, count(1))
+    assert raised.value.at.line == kernel.__code__.co_firstlineno + 3
+    assert raised.value.headline == "the output out is never written; this statement reads it"
+    assert raised.value.advice[1].startswith("if the statement should write out, exchange its operands")
+
+
 def test_one_output_of_two(on):
     def kernel(x, limit):
         first, second = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("first", "second"))

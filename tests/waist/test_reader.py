@@ -24,7 +24,7 @@ from nki_mlir.waist.function import (
     WhileLoop,
     nodes_of,
 )
-from nki_mlir.waist.reader import Executor, read_function
+from nki_mlir.waist.reader import Executor, read_function, scalar_value
 
 HERE = Executor("in this test")
 KERNEL = """
@@ -218,3 +218,14 @@ def test_functions_of_narrow_floats__are_computed_in_float32_and_rounded_once():
     assert [(s.kind, s.dtype) for s in nest.steps] == [
         ("convert", FLOAT32), ("activation", FLOAT32), ("convert", BFLOAT16),
         ("convert", FLOAT32), ("convert", FLOAT32), ("alu", FLOAT32), ("convert", BFLOAT16)]
+
+
+@pytest.mark.parametrize("text", [
+    "affine.store %a, %t[%i] : memref<4xf32>",
+    "%0, %1 = arith.mulsi_extended %n, %n : i32"])
+def test_operations_of_other_numbers_of_results_are_no_scalar_values(text):
+    with shared_context(), ir.Location.unknown():
+        module = ir.Module.parse(
+            f"func.func @f(%a: f32, %i: index, %n: i32) {{\n%t = memref.alloc() : memref<4xf32>\n{text}\nreturn\n}}")
+        _, op, _ = module.body.operations[0].regions[0].blocks[0].operations
+        assert scalar_value(op.operation) is None

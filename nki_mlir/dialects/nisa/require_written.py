@@ -23,6 +23,13 @@ class OutputNotWritten(KernelError):
            "it")
 
 
+class OutputRead(OutputNotWritten):
+    """An output that the kernel reads and never writes: often the operands of a transfer in the wrong order."""
+
+    fix = ("if the statement should write {output}, exchange its operands: the destination comes first in nl.store and "
+           "nisa.dma_copy (dst, src)")
+
+
 class UnwrittenTile(KernelError):
     code = "NKI-UNWRITTEN"
     message = "element {element} of {name}, allocated at line {line}, is read before it is written"

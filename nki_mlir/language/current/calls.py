@@ -101,7 +101,8 @@ def dtype_argument(dtype: object) -> DType:
     converted = dtype_value(dtype)
     if converted is kinds.REFUSED:
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
-        near = nearest(name, BY_NAME) if name else ""
+        last = name.rpartition(".")[2]              # float32 of torch.float32
+        near = nearest(last, BY_NAME) if last else ""
         fix = f"use nl.{near}" if near else "use a dtype of the language, for example nl.float32 or nl.bfloat16"
         text = shown(dtype) if isinstance(dtype, TensorObject) else name or dtype
         if isinstance(dtype, MemoryRegion):

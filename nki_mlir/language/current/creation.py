@@ -11,6 +11,7 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.random import RandOp
+from nki_mlir.input_limits import DIMENSIONS, ELEMENTS
 from nki_mlir.language import creation, functions
 from nki_mlir.language.creation import emit, makes
 from nki_mlir.language.current import assignment
@@ -23,8 +24,8 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 
 def is_shape_of_tile(shape: tuple[object, ...]) -> bool:
-    """Return whether a shape consists of positive Python integers."""
-    return shape != () and all([type(n) is int and n > 0 for n in shape])
+    """Return whether a shape consists of positive Python integers, as few and as small as a tensor has."""
+    return 0 < len(shape) <= DIMENSIONS and all([type(n) is int and 0 < n < ELEMENTS for n in shape])
 
 
 def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Sequence[int],
@@ -54,7 +55,8 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
     if type(buffer) is MemoryRegion and type(dtype) is DType and type(shape) is tuple and not name and (
             address is None and is_shape_of_tile(shape) and buffer.space != HBM):
         return low.allocate(shape, dtype, buffer)
-    extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    extents = creation.checked_extents(
+        [integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,))])
     # Empty tensors are allowed in HBM only (empty batches).
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
     if not extents or min(extents) < least:
