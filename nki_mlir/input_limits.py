@@ -94,15 +94,17 @@ ARCHIVE_BYTES = InputLimit("NKI_MLIR_INPUT_ARCHIVE", "bytes", 1 << 26)   # of a 
 TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 27)      # of tensors that it declares
 ARRAY_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)       # of an array's file that an option names
 SYNTAX_NODES = InputLimit("NKI_MLIR_INPUT_NODES", "nodes", 100_000)      # of a source to rewrite; one takes 4 KB
-ITERATIONS = InputLimit("NKI_MLIR_ITERATIONS", "iterations", 100_000_000)    # of a loop that Python runs
+ITERATIONS = InputLimit("NKI_MLIR_ITERATIONS", "iterations", 1_000_000_000)  # of a loop that Python runs
+LISTED = InputLimit("NKI_MLIR_ITERATIONS", "iterations", 100_000_000)        # of a loop over a list, of 40 bytes each
 SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
 
 
-def check_iterations(numbers: range, who: str, at: Callable[[], Location | None]) -> None:
+def check_iterations(numbers: range, who: str, at: Callable[[], Location | None], limit: InputLimit = ITERATIONS
+                     ) -> None:
     """Raise ``TooManyIterations`` at a location if a loop has more iterations than Python may run."""
     count = -((numbers.start - numbers.stop) // numbers.step)           # ``len`` fails above 2^63 - 1
-    if count > FEW_ITERATIONS and count > (limit := ITERATIONS.value()):
-        raise TooManyIterations(count=count, who=who, limit=limit, variable=ITERATIONS.variable).located(at())
+    if count > FEW_ITERATIONS and count > limit.value():
+        raise TooManyIterations(count=count, who=who, limit=limit.value(), variable=limit.variable).located(at())
 
 
 @contextmanager

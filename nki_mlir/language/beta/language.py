@@ -16,7 +16,7 @@ from nki_mlir.capture.tracing import NkiRange
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.verifier import ShapeMismatch
-from nki_mlir.input_limits import check_iterations
+from nki_mlir.input_limits import LISTED, check_iterations
 from nki_mlir.language import creation, functions, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
@@ -75,7 +75,7 @@ def sequential_range(*bounds: object, **directives: object) -> NkiRange:
 def static_range(*bounds: object, **directives: object) -> list[int]:
     """Return a loop that unrolls: its variable is a Python int. A ``range`` in a kernel may stay a loop."""
     span = range(*_bounds(bounds))
-    check_iterations(span, "Python", user_location)
+    check_iterations(span, "Python", user_location, LISTED)
     return list(span)
 
 
