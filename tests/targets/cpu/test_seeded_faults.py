@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -29,12 +30,13 @@ from nki_mlir.targets.cpu.passes import (
     load_fields,
     merge_programs,
     parallelize,
+    spread_neighbors,
     trim_tiles,
     widen_factors,
     widen_tiles,
     zero_unwritten,
 )
-from nki_mlir.targets.cpu.pipeline import NAMES
+from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest, Step
@@ -266,6 +268,7 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 
 
 WITH_SUM = deepen_products.with_sum
+IN_PARTS = spread_neighbors.in_parts
 PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields.fields_beside
 AT_TARGET, PIECES = ElementMove.at_target, packed_products.PackedProduct.pieces
 MERGED = merge_programs.merged_call
@@ -363,6 +366,33 @@ def test_seeded_fault_of_store_rows__changes_values(monkeypatch: pytest.MonkeyPa
     assert agrees()
     monkeypatch.setattr(ElementMove, "at_target", lambda *arguments: (
         target := AT_TARGET(*arguments)) and (replace(target[0], strides=(0, *target[0].strides[1:])), target[1]))
+    assert not agrees()
+
+
+def beside_powers(x, y):
+    """Powers of all elements, and twice the first columns, which are too few to wake a thread."""
+    nl.store(y[:, 0:48], nl.exp(nl.load(x[:, 0:48])))
+    nl.store(y[:, 48:64], nl.multiply(nl.load(x[:, 48:64]), 2.0))
+
+
+def test_seeded_fault_of_spread_neighbors__changes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "threads", lambda: 2)
+    rng = np.random.default_rng(0)
+    passes = {"zero-unwritten": "", "parallelize": "worth=500", "spread-neighbors": "least=1"}
+
+    def first_part(node: Any) -> Any:
+        spread = IN_PARTS(node)
+        code, _, *others = spread.arguments
+        return replace(spread, arguments=(code, Linear(1), *others))
+
+    def agrees() -> bool:
+        x, y = rng.integers(-4, 5, (128, 64)).astype(np.float32), np.zeros((128, 64), np.float32)
+        expected = np.concatenate([np.exp(x[:, :48]), 2 * x[:, 48:]], 1)
+        with patch.dict(PIPELINE, passes, clear=True):
+            nki.trace(beside_powers).on("jit")(x, y)
+        return np.allclose(y, expected, rtol=1e-6)
+    assert agrees()
+    monkeypatch.setattr("nki_mlir.targets.cpu.passes.spread_neighbors.in_parts", first_part)
     assert not agrees()
 
 

@@ -58,12 +58,7 @@ class Parallelize(FunctionPass, name="parallelize"):
 
     def spread(self, function: cpu.NativeFunction, node: cpu.Compute) -> cpu.Compute | cpu.Spread:
         """Divide a large computation into parts, unless something around it runs on the pool."""
-        parts = parts_of(node.nest, host.threads(), 4 * host.threads()) if (
-            has_pool(function) and cost_of(node.nest) >= self.worth) else None
-        if parts is None:
-            return node
-        spread = cpu.Spread.over(node, parts)
-        return spread if len(spread.arguments) <= cpu.MOST_ARGUMENTS else node
+        return in_parts(node) if has_pool(function) and cost_of(node.nest) >= self.worth else node
 
     def spread_search(self, function: cpu.NativeFunction, node: cpu.TileCall, search: Search) -> cpu.TileCall:
         """Divide the rows of a large search into parts, as those of a computation."""
@@ -72,6 +67,16 @@ class Parallelize(FunctionPass, name="parallelize"):
             if part is not None:
                 return cpu.SpreadSearch.over(node, part, count)
         return node
+
+
+def in_parts(node: cpu.Compute) -> cpu.Compute | cpu.Spread:
+    """Divide a computation into equal parts along its first axis, as many as threads or a few more, if that axis has
+    them."""
+    parts = parts_of(node.nest, host.threads(), 4 * host.threads())
+    if parts is None:
+        return node
+    spread = cpu.Spread.over(node, parts)
+    return spread if len(spread.arguments) <= cpu.MOST_ARGUMENTS else node
 
 
 def has_pool(function: cpu.NativeFunction) -> bool:
