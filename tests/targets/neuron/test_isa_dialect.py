@@ -68,7 +68,7 @@ def test_error__malformed(old, new, what, context):
 
 @pytest.mark.parametrize("old,new,what", [
     ("uses = {act = [1, 1], ", "uses = {act = [1], ", "is not a live range: 't sbuf 0x400 128\\*512 act:1 pool:0-0'"),
-    ("uses = {act = [1, 1], ", "uses = {act = 1, ", "needs the first and last index for each engine, not"),
+    ("uses = {act = [1, 1], ", "uses = {act = 1, ", "'uses' must have the first and the last index for each engine, got"),
     ("uses = {act = [1, 1], ", "uses = {axt = [1, 1], ", "is not a live range"),
     ("address = 1024", "address = -1", "is not a live range"),
     ("address = 1024", "address = 33554432", "is not a live range"),
