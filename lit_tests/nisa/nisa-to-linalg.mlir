@@ -277,7 +277,7 @@ func.func @cumulative(%y: !f32, %r: memref<128x1xf32, "sbuf">, %x: !f32) {
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<3x6xf32, "psum">, %[[A:[a-z0-9]+]]: memref<4x2x3xf8E4M3, "sbuf">,
 // CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<4x2x6xf8E5M2, "sbuf">
 // CHECK:         %[[YV:.*]] = "nki.view"(%[[Y]])
-// CHECK:         linalg.fill
+// CHECK:         linalg.fill ins(%{{.*}} : f32) outs(%[[YV]] :
 // CHECK:         %[[A0:.*]] = "nki.view"(%[[A]]) {{.*}} -> memref<4x3xf8E4M3, strided<[6, 1]>, "sbuf">
 // CHECK-NEXT:    %[[B0:.*]] = "nki.view"(%[[B]]) {{.*}} -> memref<4x6xf8E5M2, strided<[12, 1]>, "sbuf">
 // CHECK-NEXT:    linalg.generic {{.*}}iterator_types = ["reduction", "parallel", "parallel"]} ins(%[[A0]], %[[B0]]

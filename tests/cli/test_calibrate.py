@@ -12,7 +12,6 @@ import pytest
 from nki_mlir.calibration import prediction
 from nki_mlir.calibration.fit import fit, least_squares
 from nki_mlir.calibration.measurements import (
-    GENERATIONS,
     BadMeasurements,
     Measurement,
     csv_lines,
@@ -20,7 +19,7 @@ from nki_mlir.calibration.measurements import (
     source_of,
 )
 from nki_mlir.calibration.prediction import kernels_of
-from nki_mlir.cli.calibrate import main
+from nki_mlir.cli.calibrate import GENERATIONS, main
 from nki_mlir.machine import machine_named
 
 # A prediction takes seconds; tests share it.

@@ -12,12 +12,23 @@ from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.verification import verify
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import ALL, BFLOAT16, BOOL, FLOAT16, FLOAT32, DType, convert
+from nki_mlir.scalar.dtypes import (
+    ALL,
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    DType,
+    convert,
+)
 
 BINARY = [name for name, op in ALU.items() if op.arity == 2]
 REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
 EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, 127.0, -128.0, 300.0, 65504.0, 1e-40, 3e38, np.inf, -np.inf, np.nan]
-MATRIX = ("matmul", "nc_matmul")
+MATRIX = ("matmul", "nc_matmul", "nc_matmul_double_row")
+UNMASKED = ("nc_matmul_double_row",)
 
 
 @dataclass
@@ -97,7 +108,8 @@ class Sampler:
         if cls.name in MATRIX:
             k, m, n = (int(v) for v in self.rng.integers(1, 9, 3))
             split = (n, 2) if self.chance(0.3) else (n,)
-            return {"dst": (m, *split), "stationary": (k, m), "moving": (k, *split)}
+            rows = (k, 2) if cls.name == "nc_matmul_double_row" else (k,)
+            return {"dst": (m, *split), "stationary": (*rows, m), "moving": (*rows, *split)}
         if cls.name in ("transpose", "nc_transpose"):
             p, f = (int(v) for v in self.rng.integers(1, 9, 2))
             return {"dst": (f, p), "src": (p, f)}
@@ -150,6 +162,8 @@ class Sampler:
         return float(self.rng.choice([0.0, 1.0, -3.0, 2.5, 100.0, 1e10, float(self.rng.standard_normal())]))
 
     def dtype(self, cls: type[Op], name: str) -> DType:
+        if cls.name == "nc_matmul_double_row":
+            return FLOAT32 if name == "dst" else [FLOAT8_E4M3, FLOAT8_E5M2][self.rng.integers(2)]
         if cls.name in MATRIX:
             return FLOAT32 if name == "dst" and self.chance(0.8) else [FLOAT32, BFLOAT16, FLOAT16][self.rng.integers(3)]
         if name in ("accumulator", "highest", "bound0", "bound1"):

@@ -69,7 +69,8 @@ class NcMatmulDoubleRowOp(NcMatmulOp, name="nc_matmul_double_row", engines=(Engi
                        "multiplies [K, 2, M] by [K, 2, N] of 8-bit floats, "
                        f"got {label} {list(tile.shape)} {tile.dtype}",
                        "give both two rows a partition, or multiply the rows one after the other by nc_matmul")
-        check.rule(not self.mask and not self.limits, "takes no mask", "multiply the rows one after the other")
+        check.unmasked(": multiply the rows one after the other under a mask")
+        check.rule(not self.limits, "its operands lie in their tensors", "multiply the rows one after the other")
         super().verify(check)
 
     def row(self, number: int) -> NcMatmulOp:

@@ -251,7 +251,7 @@ def test_lookup__is_in_a_table_of_all_arguments() -> None:
             ("%table to offset: [0]", "%table to offset: [4]", "a lookup is not in a native.table"),
             ('"twice"', '"fitted_zero_twice"', "fitted_zero_twice is not in a native.table with such polynomials"),
             ("65537xbf16", "65536xbf16", "a table has 65537 floats"),
-            ("^bb0(%in: bf16):", "^bb0(%in: bf16, %more: bf16):", "which its region computes from one")):
+            ("^bb0(%in: bf16):", "^bb0(%in: bf16, %more: bf16):", "its region computes one from a 16-bit float")):
         text = LOOKUP.replace(old, new)
         if "[4]" in new:
             text = text.replace("strided<[]>", "strided<[], offset: 4>")

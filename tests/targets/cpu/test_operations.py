@@ -16,7 +16,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu import kernel as cpu_kernel
 from tests.conversion.lowering import buffers_of, dtype_at, equal, module_of, run_reference
-from tests.conversion.samples import Sampler, classes
+from tests.conversion.samples import MATRIX, UNMASKED, Sampler, classes
 
 from ...property_counts import FUZZ
 from .compiled import compiled, only
@@ -51,7 +51,7 @@ def run_compiled(op: Op, values: list[int]) -> list[np.ndarray]:
 def check(cls: type[Op], vary: Any, count: int, alike: bool = False) -> int:
     compared = 0
     for seed in range(count):
-        folds = cls.name in ("matmul", "nc_matmul") or "reduce" in cls.name or "reduce_cmd" in cls.attributes
+        folds = cls.name in MATRIX or "reduce" in cls.name or "reduce_cmd" in cls.attributes
         sampler = (Numbers if folds else Sampler)(np.random.default_rng(1000 + seed), alike=alike)
         op = vary(sampler, sampler.operation(cls))
         if op is None:
@@ -80,7 +80,7 @@ def test_compiled__patterns_and_dtypes(cls: type[Op]) -> None:
     assert check(cls, lambda sampler, op: op, samples) > 3 * samples // 4
 
 
-@CLASSES
+@pytest.mark.parametrize("cls", [cls for cls in classes() if cls.name not in UNMASKED], ids=lambda cls: cls.full_name())
 def test_compiled__masks(cls: type[Op]) -> None:
     assert check(cls, Sampler.masked, 12 if FUZZ else 6) > 1
 
