@@ -61,6 +61,8 @@ def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, line_an
             return _loop(iterable, names, line_and_column, False, target)
         check_iterations(iterable, "Python", user_location)
     return iterable
+
+
 def note_idle() -> None:
     """Record the source location of a loop that runs no iteration, since that may explain an unwritten output."""
     if (builder := current.get()) is not None:

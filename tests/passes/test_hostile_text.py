@@ -284,6 +284,7 @@ def test_inputs_that_take_too_long_end(on, monkeypatch, tmp_path, capsys):
     file = tmp_path / "long.mlir"
     file.write_text(LONG)
     monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
+    monkeypatch.setenv("NKI_MLIR_ITERATIONS", "9" * 13)
     before = signal.getsignal(signal.SIGALRM)
     assert run.main([str(file), f"--on={on}"]) == 1
     assert "error: the input took more than 1 seconds [NKI-INPUT-TIME]\n" in capsys.readouterr().err

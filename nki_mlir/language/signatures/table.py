@@ -85,6 +85,9 @@ class Need(NamedTuple):
         return not self.parameter or (getattr(value, "name", value) == self.value if self.value else value is not None)
 
 
+of_plugins: dict[str, tuple[tuple[str, str], ...]] = {}             # lines of entries by name, as ``texts`` has them
+
+
 def generation_of(release: str) -> str:
     return CURRENT if RELEASES.index(release) >= FIRST_OF_CURRENT else BETA
 
@@ -123,8 +126,8 @@ def entries_in(file: str) -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def add(name: str, lines: tuple[tuple[str, str], ...]) -> None:
-    """Add the entry of a function that no text has: a plugin's."""
-    texts(module_of(name))[name] = lines
+    """Add the entry of a plugin's function, which no text has."""
+    of_plugins[name] = lines
     history.cache_clear()
 
 
@@ -134,7 +137,7 @@ def module_of(name: str) -> str:
 
 def lines_of(name: str) -> tuple[tuple[str, str], ...]:
     """Return the lines of a name's entry, each with its first word apart; none if the name has no entry."""
-    return texts(module_of(name)).get(name, ())
+    return texts(module_of(name)).get(name) or of_plugins.get(name, ())
 
 
 @cache
@@ -144,18 +147,18 @@ def history(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def histories() -> dict[str, tuple[tuple[str, str], ...]]:
-    """Map all public names to their histories."""
+    """Map all documented names to their histories."""
     return {name: history(name) for file in (*TEXTS.values(), OTHERS) for name in entries_in(file)}
 
 
 def has_entry(name: str) -> bool:
     """Return whether some release has a name."""
-    return name in texts(module_of(name))
+    return name in texts(module_of(name)) or name in of_plugins
 
 
 def names_in(module: str) -> list[str]:
     """Return the names that a public module has in any release."""
-    return [name.rpartition(".")[2] for name in texts(module) if module_of(name) == module]
+    return [name.rpartition(".")[2] for name in (*texts(module), *of_plugins) if module_of(name) == module]
 
 
 def named_kinds(name: str, generation: str) -> dict[str, str]:
