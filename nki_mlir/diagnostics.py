@@ -8,10 +8,10 @@ with values, never with a ready string, so that a test can compare the complete 
 
 import linecache
 import re
-import sys
 import warnings
 from collections.abc import Mapping
 from enum import Enum
+from string import Formatter
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
@@ -76,6 +76,26 @@ def text_of(error: BaseException) -> str:
         return f"(no text: its __str__ raises {type(another).__name__})"
 
 
+class _ShortValues(Formatter):
+    """Formats numbers of too many digits as their size, and values that contain one as their type."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        try:
+            return format(value, format_spec)
+        except ValueError:
+            size = f"of {value.bit_length():,} bits" if isinstance(value, int) else "with a number of too many digits"
+            return f"<{type(value).__name__} {size}>"
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        try:
+            return super().convert_field(value, conversion)
+        except ValueError:
+            return self.format_field(value, "")
+
+
+_SHORT_VALUES = _ShortValues()
+
+
 class NkiMlirError(Exception):
     """Base of all errors for users. ``values`` fill the templates; ``at`` is the location, if it is known."""
 
@@ -111,16 +131,12 @@ class NkiMlirError(Exception):
         return self._filled(self.why), self._filled(self.fix)
 
     def _filled(self, template: str) -> str:
-        """Return a template with the values, also with integers of more digits than Python prints by default."""
+        """Return a template with the values. A number of more digits than Python prints has its size in their place: a
+        message of megabytes would help nobody, and take minutes."""
         try:
             return template.format(**self.values)
         except ValueError:
-            digits = sys.get_int_max_str_digits()
-            sys.set_int_max_str_digits(0)
-            try:
-                return template.format(**self.values)
-            finally:
-                sys.set_int_max_str_digits(digits)
+            return _SHORT_VALUES.vformat(template, (), self.values)
 
     @property
     def name(self) -> str:

@@ -67,3 +67,17 @@ def test_error__escapes_what_changes_a_terminal(tmp_path: Path) -> None:
     assert str(error).splitlines()[0] == (
         r"error: the tile has \x1b[2J\u202e\r\ud800\x7f\x9b" "\ta\u00e4 columns, the limit is 1 [NKI-WIDE]")
     assert error.headline.startswith("the tile has \x1b")               # programs read the values as they are
+
+
+class OfNumber(NkiMlirError):
+    message = "{number} of {pair}, {number!r}, {number:,}"
+    why = "{number}"
+
+
+def test_number_of_too_many_digits__has_its_size_in_their_place():
+    number = 1 << 3_000_000
+    error = OfNumber(number=number, pair=[1, number])
+    assert error.headline == ("<int of 3,000,001 bits> of <list with a number of too many digits>, "
+                              "<int of 3,000,001 bits>, <int of 3,000,001 bits>")
+    assert error.advice == ("<int of 3,000,001 bits>", "")
+    assert OfNumber(number=1234567, pair=[1, 2]).headline == "1234567 of [1, 2], 1234567, 1,234,567"

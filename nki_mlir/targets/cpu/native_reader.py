@@ -268,7 +268,7 @@ class NativeReader:
         starts = {name: region.address for name, region in placed.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
-        # Two threads may fail at the same time: each call has its own record.
+        # Each call has its own record, which threads overwrite that fail in this call at the same time.
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else table.access.free.over(symbols)

@@ -214,29 +214,29 @@ def products(a_t, b):
     return out
 
 
-@nki.jit
-def single_rows(a_t, b):
+def rows_multiplied(a_t, b, both_at_once):
     """a_t [128, 2, 128], b [128, 2, 512] to 64 times the product over both rows of each partition."""
     out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
     total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
     left, right = nl.load(a_t), nl.load(b)
     for _ in nl.static_range(64):
-        for s in nl.static_range(2):
-            total += nisa.nc_matmul(left[:, s], right[:, s])
+        if both_at_once:
+            total += nisa.nc_matmul(left, right, perf_mode="double_row_gen3")
+        else:
+            for s in nl.static_range(2):
+                total += nisa.nc_matmul(left[:, s], right[:, s])
     nl.store(out, nl.copy(total))
     return out
 
 
 @nki.jit
+def single_rows(a_t, b):
+    return rows_multiplied(a_t, b, False)
+
+
+@nki.jit
 def double_rows(a_t, b):
-    """The same with two rows in an instruction."""
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-    left, right = nl.load(a_t), nl.load(b)
-    for _ in nl.static_range(64):
-        total += nisa.nc_matmul(left, right, perf_mode="double_row_gen3")
-    nl.store(out, nl.copy(total))
-    return out
+    return rows_multiplied(a_t, b, True)
 
 
 @nki.jit
