@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import nki_mlir.language.beta.language as nl
-from nki_mlir.capture.errors import NotAffine
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import DIMENSIONS, ELEMENTS
 from nki_mlir.language.beta import nki
@@ -43,14 +42,15 @@ def result_of_itself(x):
     (many_dimensions, TooLongShape, "a shape has 50,000 dimensions; a tensor has at most 32"),
     (huge_extent, TooLargeExtent, "dimension 1 of a shape is a number of 16,610 bits; a tensor has less than "
                                   "1,152,921,504,606,846,976 elements"),
-    (huge_index, NkiMlirError, "Out-of-bound access for tensor `x` on dimension 0: index range [1000000000"),
+    (huge_index, NkiMlirError, "Out-of-bound access for tensor `x` on dimension 0: index range "
+                               "[<int of 16,610 bits>, <int of 16,610 bits>] exceed dimension size of 4"),
     (result_of_itself, BadResult, "the kernel returns tuples, lists or dicts that contain themselves, or are nested too deeply"),
 ])
 def test_what_no_tensor_has_is_an_error_at_its_line(kernel, error, text, on):
     with pytest.raises(error) as raised:
         kernel.on(on)(X)
     lines = str(raised.value).splitlines()
-    assert lines[0].startswith(f"{__file__}:") and text in lines[0] and len(lines[0]) < 3_000
+    assert lines[0].startswith(f"{__file__}:") and text in lines[0] and len(lines[0]) < 400
     assert "return" in lines[1] and lines[-1].startswith("  fix: ")
 
 
@@ -65,8 +65,3 @@ def test_a_shape_at_its_limits():
     for shape in ((2, ELEMENTS), (2, np.int64(ELEMENTS), 3)):
         with pytest.raises(TooLargeExtent, match="dimension 1 of a shape is a number of 61 bits"):
             plain_shape(shape)
-
-
-def test_a_long_number_is_in_all_texts_of_an_error():
-    error = NotAffine(what=HUGE)
-    assert error.headline == "1" + "0" * 5_000
