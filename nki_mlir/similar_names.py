@@ -15,7 +15,13 @@ ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "logical_shi
              "f32": "float32", "tf32": "tfloat32", "fp16": "float16", "half": "float16", "f16": "float16",
              "bf16": "bfloat16", "float8": "float8_e4m3", "fp8": "float8_e4m3", "int": "int32", "i32": "int32",
              "long": "int64", "short": "int16", "char": "int8", "int64": "int32", "uint64": "uint32",
-             "byte": "uint8", "u8": "uint8", "i8": "int8", "uint": "uint32", "boolean": "bool_"}
+             "byte": "uint8", "u8": "uint8", "i8": "int8", "uint": "uint32", "boolean": "bool_", "float_": "float32",
+             "float128": "float32", "longdouble": "float32", "int_": "int32", "intc": "int32", "intp": "int32",
+             "uintc": "uint32", "uintp": "uint32", "ge": "greater_equal", "gt": "greater", "le": "less_equal",
+             "lt": "less", "eq": "equal", "ne": "not_equal", "bitwise_not": "invert", "bitwise_invert": "invert",
+             "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift", "atan": "arctan",
+             "fmax": "maximum", "fmin": "minimum", "fabs": "abs", "sgn": "sign", "fix": "trunc", "average": "mean",
+             "array": "ndarray", "asarray": "ndarray", "as_tensor": "ndarray", "broadcast": "broadcast_to"}
 
 REDUCTIONS = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "prod", "logical_and": "all"}
 
@@ -61,6 +67,25 @@ _COMPOSED = (
     ("argmax argmin max_index topk top_k sort argsort",
      "nisa.max8 and nisa.nc_find_index8 find the eight largest elements of each row and their indices"),
     ("cumsum cumprod cummax cummin associative_scan scan", "use nisa.tensor_tensor_scan"),
+    ("select select_n masked_select", "nl.where(condition, x, y) selects elements; nisa.affine_select selects them by "
+                                      "their indices"),
+    ("arange", "nisa.iota writes consecutive integers to a tile"),
+    ("range", "loops are for i in nl.affine_range(n); nisa.iota writes consecutive integers to a tile"),
+    ("fill fill_ full_like ones_like", "create the tile, and fill it with nisa.memset"),
+    ("round rint around", "nl.floor of x + 0.5 rounds, halves up"),
+    ("sinh", "use (exp(x) - exp(-x)) / 2, with nl.exp"),
+    ("cosh", "use (exp(x) + exp(-x)) / 2, with nl.exp"),
+    ("arcsin asin", "use nl.arctan of x / sqrt(1 - x * x)"),
+    ("erfc", "subtract nl.erf(x) from 1.0"),
+    ("logit", "use nl.log of x / (1 - x)"),
+    ("relu6", "use nl.minimum(nl.relu(x), 6.0)"),
+    ("leaky_relu", "use nl.maximum of x and slope * x, for a slope below 1"),
+    ("elu celu selu", "select x or exp(x) - 1 with nl.where(nl.greater(x, 0.0), ...)"),
+    ("glu", "use nl.multiply of one half of the elements and nl.sigmoid of the other"),
+    ("hardsigmoid", "use nl.minimum(nl.maximum(x / 6 + 0.5, 0.0), 1.0)"),
+    ("logsigmoid log_sigmoid", "negate nl.softplus(nl.negative(x))"),
+    ("softmin", "use nl.softmax(nl.negative(x), axis)"),
+    ("isinf isfinite", "compare nl.abs(x) with infinity, float('inf')"),
     ("std", "use nl.sqrt(nl.var(x, axis))"),
     ("norm", "use nl.sqrt(nl.sum(nl.square(x), axis))"),
     ("eye identity", "use nl.shared_identity_matrix(n)"),

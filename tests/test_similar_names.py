@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which name an unknown one stands for: the same words, another library's name, or a similar name."""
 
+import re
 from difflib import get_close_matches
 
+import numpy as np
 import pytest
 
+from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
-from nki_mlir.similar_names import ALIKE, ELSEWHERE, nearest, same_name
+from nki_mlir.language.current import isa as current_nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.similar_names import ALIKE, COMPOSED, ELSEWHERE, nearest, same_name
 
 NAMES = ("softmax", "max8", "multiply", "sum", "subtract", "matmul", "tensor_tensor_scan", "dma_copy", "Exp", "exp",
          "float32", "min")
@@ -36,3 +41,21 @@ def test_cutoff_is_the_least_ratio():
 def test_names_of_other_libraries_stand_for_names_of_the_language():
     known = {*dir(nl), "axis", "dst", "data", "stationary", "moving", "int64", "tfloat32"}         # and of parameters
     assert not {*ELSEWHERE.values()} - known
+
+
+@pytest.mark.parametrize("module", [nl, nisa, current_nl, current_nisa], ids=lambda m: m.__name__)
+def test_name_of_numpy_is_no_misspelling(module):
+    """A guess such as cos for cosh, or invert for inverse, would compute something else."""
+    for name in sorted({*np.__all__} - {*dir(module), *ELSEWHERE}):
+        try:
+            getattr(module, name)
+        except AttributeError as error:
+            meant = str(error).partition("did you mean ")[2].partition("?")[0]
+            assert not meant or same_name(name, [meant]), (name, meant)
+
+
+def test_fixes_name_what_the_languages_have():
+    for fix in {*COMPOSED.values()}:
+        for prefix, modules in (("nl", (nl, current_nl)), ("nisa", (nisa, current_nisa))):
+            for name in re.findall(rf"\b{prefix}\.(\w+)", fix):
+                assert any(hasattr(module, name) for module in modules), (name, fix)

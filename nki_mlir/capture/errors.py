@@ -3,6 +3,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.similar_names import COMPOSED, nearest, same_name
 
@@ -339,6 +341,8 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     near = "" if fix else same_name(name, listed)
     if not fix and not near:
         fix = COMPOSED.get(name.lower(), "")
+        if not fix and name in np.__all__:              # NumPy's ``median`` is no misspelt ``mean``
+            fix = "the device has no such function: write it with those that dir() lists, or call it on the host"
         near = "" if fix else nearest(name, listed)
     fix = fix or ("use " + " or ".join([*filter(None, [", ".join(listed[:-1])]), *listed[-1:]]) if len(listed) <= FEW
                   else "use a name that dir() lists")

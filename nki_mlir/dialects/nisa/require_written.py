@@ -26,8 +26,8 @@ class OutputNotWritten(KernelError):
 class OutputRead(OutputNotWritten):
     """An output that the kernel reads and never writes: often the operands of a transfer in the wrong order."""
 
-    fix = ("if the statement should write {output}, exchange its operands: the destination comes first in nl.store and "
-           "nisa.dma_copy (dst, src)")
+    fix = ("if the statement should write {output}, exchange its operands: nl.store(dst, value), "
+           "nisa.dma_copy(dst=..., src=...)")
 
 
 class UnwrittenTile(KernelError):

@@ -59,7 +59,7 @@ class Beta(Generation):
             active(f"nl.{function.title}")          # outside of kernels there are no tiles: that is the error
             if isinstance(value, np.ndarray) or is_framework_tensor(value):
                 raise HostArray.of(value).here()
-        if kind is kinds.DTYPE:
+        if kind is kinds.DTYPE and kinds.names_dtype(value):
             located_dtype(value)
         if kind in (kinds.SHAPE, kinds.TILE_SHAPE):
             plain_shape(value)

@@ -34,22 +34,25 @@ class Current(Generation):
     def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: object) -> None:
         self.require_kernel(function)
         subject = f"{function.title} {parameter}"
-        if kind is kinds.DTYPE:
+        if kind is kinds.DTYPE and kinds.names_dtype(value):
             dtype_argument(value)
-        if kind is kinds.INTEGER:
+        if kind is kinds.INTEGER and not isinstance(value, TensorObject):
             integer(value, subject)
         if kind is kinds.TENSOR:
             not_a_tensor(value, subject)
         if kind.enumeration:
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
-            invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
+            invalid(f"expecting '{kind.enumeration}' for {parameter}, got {shown(value)}", fix=f"one of {members}")
         if kind.label:
             fix = f"call it as {call_of(function.title, function.__signature__)}"
             if isinstance(value, np.ndarray) and "tensor" in kind.label:
                 fix = "pass the array to the kernel as a parameter, and load it with nisa.dma_copy"
             elif isinstance(value, str) and "number" in kind.label:
                 fix = "give a number without quotes"
-            raise NkiTypeError(f"{subject}: expecting {kind.label}, got {shown(value)}", fix=fix).here()
+            elif kind is kinds.DTYPE and isinstance(value, TensorObject):
+                fix += ": a function of nl returns its result, and an instruction of nisa writes it to dst="
+            raise NkiTypeError(f"{subject}: expecting {kind.label}, got {shown(value)}", fix=fix,
+                               code="NKI-DTYPE-UNKNOWN" if kind is kinds.DTYPE else "").here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)

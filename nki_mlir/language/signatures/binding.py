@@ -390,6 +390,8 @@ class Function:
 
     def mismatch(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> str:
         """Return Python's message about arguments that do not bind."""
+        if arguments and not self.python_signature.positional and not self.python_signature.takes_all:
+            return f"{self.title}() takes its arguments by keyword, as in {self.title}({self.newest.names[0]}=...)"
         try:
             inspect.signature(self.function).bind(*((None,) * self.skip), *arguments, **keywords)
         except TypeError as error:

@@ -168,6 +168,12 @@ def dtype_value(value: object) -> object:
         return REFUSED
 
 
+def names_dtype(value: object) -> bool:
+    """Return whether a value is the name of a dtype, one of the language or not, or an object that stands for one."""
+    return isinstance(value, (str, np.dtype)) or hasattr(value, "__name__") or (
+        hasattr(value, "name") and not isinstance(value, TensorObject)) or type(value).__module__ == "torch"
+
+
 OPERATORS = ALU.keys() | ACTIVATIONS.keys()
 
 
