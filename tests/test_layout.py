@@ -226,6 +226,8 @@ RETIRED_EVERYWHERE = {"asked", "found", "given", "held", "made", "own", "place",
 # The same of fields, attributes and methods of classes.
 RETIRED_MEMBERS = {"found", "given", "gone", "held", "kept", "known", "made", "own", "place", "rest", "said", "taken", "told",
                    "what"}
+# Words of names: "complete", and "index", "position" or "source location" say what these mean (``in_place`` is a term).
+RETIRED_WORDS = {"whole", "wholes", "place", "places", "placed"}
 GENERATIONS = "what the language has in each of its generations, under the language's name"
 LEVELS = "an operation of one name at two levels; classes are named after their operation"
 SHARED_NAMES = {
@@ -297,6 +299,12 @@ def test_locals__have_no_retired_names(files: list[Path]) -> None:
     """Name a local by its value: ``candidates``, ``start_address``, ``missing_names``."""
     assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in locals_of(file)
                 if word in RETIRED_LOCALS]
+
+
+@by_folder(PACKAGE)
+def test_names__have_no_retired_words(files: list[Path]) -> None:
+    assert not [f"{name(file)}:{line}: {word}" for file in files for line, word in (*defined(file), *locals_of(file))
+                if RETIRED_WORDS & set(word.lower().replace("in_place", "").split("_"))]
 
 
 @by_folder(PYTHON)

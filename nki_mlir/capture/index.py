@@ -241,7 +241,7 @@ def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int],
     return Mask(((index.plus(other, -sign) - offset, False),)) if is_integer(other) else NotImplemented
 
 
-def check_placed(index: Index) -> None:
+def refuse_one_dimension(index: Index) -> None:
     """Refuse an index tensor of one dimension as a subscript: it needs at least two."""
     if len(index.shape) == 1:
         raise errors.OneDimensionalArange

@@ -127,7 +127,7 @@ class Mask:
 
     def spread(self, shape: tuple[int, ...]) -> "Mask":
         """Return the condition broadcast to tiles of ``shape``."""
-        return Mask(tuple((placed(e, shape), equal) for e, equal in self.terms), self.negated)
+        return Mask(tuple((broadcast_index(e, shape), equal) for e, equal in self.terms), self.negated)
 
     def anywhere_along(self, axis: int) -> "Mask":
         """Return the conjunction that holds where this one does at some position on the axis, by Fourier-Motzkin
@@ -175,7 +175,7 @@ def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
     return c // by, remainder.quotient(by), equal
 
 
-def placed(index: Affine, shape: Sequence[int]) -> Affine:
+def broadcast_index(index: Affine, shape: Sequence[int]) -> Affine:
     """Broadcast an index tensor to tiles of ``shape``: align their first axes or, as in NumPy, their last axes."""
     mask_shape, shape = index.shape, tuple(shape)
     for offset in (0, len(shape) - len(mask_shape)):

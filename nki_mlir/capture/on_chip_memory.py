@@ -97,7 +97,7 @@ class OnChipMemory:
         self.kinds: dict[object, TileFootprint] = {}
         self.total = {SBUF: 0, PSUM: 0}
         self.loops: list[tuple[int, int]] = []      # numbers of the first and last operation of each
-        self.placed = False
+        self.has_addresses = False
 
     def allocate(self, buffer: Buffer, attributes: Mapping[str, Any] | None, location: Location | None
                  ) -> Finding | None:
@@ -111,7 +111,7 @@ class OnChipMemory:
         self.total[kind.space] += kind.bytes
         if attributes:
             tile.blocks = self.addresses(attributes)
-            self.placed |= bool(tile.blocks)
+            self.has_addresses |= bool(tile.blocks)
         if kind.broken is not None:
             return Finding(kind.broken)
         return self.outside(tile) if tile.blocks else None
@@ -163,12 +163,12 @@ class OnChipMemory:
     def findings(self) -> Iterator[tuple[Finding, Location | None]]:
         """Yield the rules that the complete kernel breaks, with source locations."""
         full = [space for space in (SBUF, PSUM) if self.total[space] > self.usable[space]]
-        if not full and not self.placed:
+        if not full and not self.has_addresses:
             return
         self.extend()
         for space in full:
             yield from self.peak(space)
-        if self.placed:
+        if self.has_addresses:
             yield from self.collisions()
 
     # -- parts -------------------------------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ class OnChipMemory:
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
         """Yield findings of tiles that share bytes while both are live. For a tile of several blocks the finding is
         contested: the kernel may use its blocks in turn."""
-        placed = [tile for tile in self.tiles if tile.blocks and tile.first]
-        for k, b in enumerate(placed):
-            for a in placed[:k]:
+        with_addresses = [tile for tile in self.tiles if tile.blocks and tile.first]
+        for k, b in enumerate(with_addresses):
+            for a in with_addresses[:k]:
                 if a.kind.space == b.kind.space and a.meets(b) and share(a, b):
                     first, second = sorted((a, b), key=lambda tile: (tile.first, tile.created))
                     error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
@@ -223,17 +223,17 @@ def peak_bytes(tiles: Sequence[OnChipTile]) -> tuple[int, int]:
     change = np.zeros(len(steps), np.int64)
     np.add.at(change, at, np.concatenate([free, -free]))
     total = np.cumsum(change)
-    if placed := [tile for tile in tiles if tile.blocks]:
-        since, occupied = zip(*taken_by(placed))
+    if with_addresses := [tile for tile in tiles if tile.blocks]:
+        since, occupied = zip(*taken_by(with_addresses))
         total += np.array([0, *occupied])[np.searchsorted(since, steps, "right")]
     return int(total.max()), int(steps[total.argmax()])
 
 
-def taken_by(placed: Sequence[OnChipTile]) -> Iterator[tuple[int, int]]:
+def taken_by(tiles: Sequence[OnChipTile]) -> Iterator[tuple[int, int]]:
     """Yield pairs (operation, bytes): from that operation on, tiles with addresses take that number of bytes of
     a partition."""
     changes: dict[int, list[OnChipTile]] = {}
-    for tile in placed:
+    for tile in tiles:
         changes.setdefault(tile.first, []).append(tile)
         changes.setdefault(tile.last + 1, []).append(tile)
     live: dict[OnChipTile, None] = {}
@@ -246,10 +246,10 @@ def taken_by(placed: Sequence[OnChipTile]) -> Iterator[tuple[int, int]]:
         yield step, union(live)
 
 
-def union(placed: Iterable[OnChipTile]) -> int:
+def union(tiles: Iterable[OnChipTile]) -> int:
     """Return the bytes of a partition that tiles with addresses take together."""
     total = reached = 0
-    for start, end in sorted({(byte, byte + h.kind.block_bytes) for h in placed for _, byte in h.blocks}):
+    for start, end in sorted({(byte, byte + tile.kind.block_bytes) for tile in tiles for _, byte in tile.blocks}):
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
     return total

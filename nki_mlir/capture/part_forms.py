@@ -28,7 +28,7 @@ class PartForm(NamedTuple):
 
 
 @lru_cache(4096)
-def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]:
+def complete_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]:
     """Return the dimensions of a complete tensor; ``partition`` is its partition dimension, None in HBM."""
     dims, step = [], 1
     for k in range(len(shape) - 1, -1, -1):
@@ -82,9 +82,9 @@ def constant_access(dtype_name: str, partition: int | None, free: int, pattern: 
 
 
 @lru_cache(4096)
-def whole_part(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[PartForm, Access]:
+def complete_part(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[PartForm, Access]:
     """Return the form and the access of complete tiles of a shape."""
-    dims, dtype = whole_dims(shape, 0), BY_NAME[dtype_name]
+    dims, dtype = complete_dims(shape, 0), BY_NAME[dtype_name]
     pattern = pattern_of(dims, True)
     access = constant_access(dtype_name, 0, 0, pattern)
     return PartForm(dims, Shape(shape), pattern, Tile(None, space, shape, dtype, access).form), access
@@ -94,7 +94,7 @@ def whole_part(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[Par
 def complete_tile(shape: tuple[int, ...], dtype_name: str, space: str) -> tuple[PartForm, Access]:
     """Return the form and the access of complete tiles whose free dimensions of extent 1 step by 0."""
     if 1 not in shape[1:]:
-        return whole_part(shape, dtype_name, space)
+        return complete_part(shape, dtype_name, space)
     dims = (Dim(1, 0, shape[0]), *[Dim(0, 0 if n == 1 else step, n) for n, step in zip(shape[1:], dense(shape)[1:])])
     pattern = pattern_of(dims, True)
     access = constant_access(dtype_name, 0, 0, pattern)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nki_mlir.capture import errors, part_forms, strides
 from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere, shares_variable
-from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
+from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, refuse_one_dimension
 from nki_mlir.capture.iterations import Turn
 from nki_mlir.capture.locations import user_frame, user_location
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
@@ -94,7 +94,7 @@ class View:
 
     @classmethod
     def full(cls, buffer: Buffer) -> "Self":
-        dims = part_forms.whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None)
+        dims = part_forms.complete_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None)
         view: Self = cls.opened(buffer, ZERO, ZERO, dims, buffer.dtype)
         return view
 
@@ -115,9 +115,9 @@ class View:
         return view
 
     @classmethod
-    def whole_tile(cls, buffer: Buffer) -> "Self":
+    def full_tile(cls, buffer: Buffer) -> "Self":
         """Return a view of all of an on-chip buffer whose partition dimension is the first."""
-        form, access = part_forms.whole_part(buffer.shape, buffer.dtype.name, buffer.space)
+        form, access = part_forms.complete_part(buffer.shape, buffer.dtype.name, buffer.space)
         return cls.of_form(buffer, ZERO, ZERO, buffer.dtype, form, access)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
@@ -185,7 +185,7 @@ class View:
     def _advanced(self, items: Sequence[object]) -> "Self":
         for item in items:
             if isinstance(item, Index):
-                check_placed(item)
+                refuse_one_dimension(item)
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
             raise errors.MixedIndexing
         shape: tuple[int, ...] = ()

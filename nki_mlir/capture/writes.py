@@ -201,7 +201,7 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool
     """Return whether the first operation, which writes a buffer, writes every element: True, False, or ``Covering`` if
     the iterations of a loop together do. The write is in bounds: with as many elements as a row it covers the row."""
     if buffer.scope is scopes[-1]:
-        return tile.layout.form.is_whole
+        return tile.layout.form.covers_buffer
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
     loops = [scope.symbol for scope in inner if scope.symbol is not None]
     if len(loops) < len(inner) or tile.partitions != tile.base_shape[0]:

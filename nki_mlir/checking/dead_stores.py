@@ -16,7 +16,7 @@ from nki_mlir.dialects.op import Op
 
 Statement = tuple[Location | None, str]             # location and description
 Part = tuple[object, ...]                           # part of a buffer: its access pattern
-WHOLE: Part = ()
+COMPLETE: Part = ()
 
 
 class DeadStores:
@@ -58,8 +58,8 @@ class DeadStores:
         if is_register(view.buffer):                            # a condition that a loop reads is not an operation
             self.live.add(statement)
             return
-        covers_view = tile.layout.form.is_whole and not op.mask and not op.limits
-        part = WHOLE if covers_view else (view.partition, view.free, view.dims, op.mask, op.limits)
+        covers_view = tile.layout.form.covers_buffer and not op.mask and not op.limits
+        part = COMPLETE if covers_view else (view.partition, view.free, view.dims, op.mask, op.limits)
         earlier = self.unread.setdefault(view.buffer, {})
         for last_write in list(earlier.values()) if covers_view else [earlier[part]] if part in earlier else []:
             if last_write == statement and view.buffer.space == PSUM:

@@ -304,10 +304,10 @@ def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
 
 def range_of(text: str, start: int, end: int) -> dict[str, object]:
     """Convert a range of characters to lines and columns in UTF-16 units."""
-    return {"start": place_of(text, start), "end": place_of(text, end)}
+    return {"start": utf16_position(text, start), "end": utf16_position(text, end)}
 
 
-def place_of(text: str, at: int) -> dict[str, object]:
+def utf16_position(text: str, at: int) -> dict[str, object]:
     line = text[text.rfind("\n", 0, at) + 1:at]
     return {"line": text.count("\n", 0, at), "character": len(line.encode("utf-16-le", "surrogatepass")) // 2}
 

@@ -50,7 +50,7 @@ def convert(op: Operation) -> None:
     exchange(op, new.results)
 
 
-def keep_whole(module: Module) -> None:
+def copy_yielded_parts(module: Module) -> None:
     """Copy parts of tensors that control flow yields to new tensors, which get buffers that nothing else shares."""
     for end in operations_of(module, lambda name: name in ("scf.yield", "scf.condition")):
         for k, value in enumerate(end.operands):

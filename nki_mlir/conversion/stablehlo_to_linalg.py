@@ -16,7 +16,7 @@ are linked first, and lowered to the waist.
 
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
-from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
+from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, copy_yielded_parts
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import buffer_type, declared
 from nki_mlir.graph import functions, upstream
@@ -74,7 +74,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             upstream.run_pipeline(module, upstream.SIGNLESS)
             upstream.refuse_leftovers(module)
             count(module)
-            keep_whole(module)
+            copy_yielded_parts(module)
             upstream.to_buffers(module)
             inline_calls(module)
             ArithToScalar().run(module)

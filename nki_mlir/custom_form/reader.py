@@ -36,7 +36,7 @@ class MalformedText(Exception):
     def messages(self) -> list[tuple[tuple[int, int], str]]:
         """Return line and column of each error, counted from 1, and its message."""
         lines = line_starts(self.text)
-        return [(place_in(lines, error.at), error.message) for error in self.errors]
+        return [(line_and_column(lines, error.at), error.message) for error in self.errors]
 
 
 @dataclass
@@ -84,7 +84,7 @@ class SourceMap:
         if piece < 0:
             return line, column
         origin, is_copy = self.origins[piece]
-        return place_in(self._source_lines, origin + (at - self.starts[piece] if is_copy else 0))
+        return line_and_column(self._source_lines, origin + (at - self.starts[piece] if is_copy else 0))
 
     def relocate(self, module: Module, file: str) -> None:
         """Move the parser's locations to their positions in the source."""
@@ -106,7 +106,7 @@ def line_starts(text: str) -> list[int]:
     return [0, *(m.end() for m in re.finditer("\n", text))]
 
 
-def place_in(lines: list[int], at: int) -> tuple[int, int]:
+def line_and_column(lines: list[int], at: int) -> tuple[int, int]:
     """Return line and column of a character, counted from 1."""
     line = bisect_right(lines, at)
     return line, at - lines[line - 1] + 1

@@ -169,7 +169,7 @@ def findings(report: Report, library: Path, base: int, function: int | None, cor
     for k in range(report.count):
         raw = report.findings[k]
         after = raw.pc or (function and function + 1)
-        at = _source_line(raw.at) or (place_of_code(library, after - base) if after else None)
+        at = _source_line(raw.at) or (line_of_code(library, after - base) if after else None)
         errors.append(FoundError.of(Found(raw.kind.decode(), at, _source_line(raw.other), tuple(raw.values),
                                         (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
     return errors
@@ -194,7 +194,7 @@ def _source_line(source_line: SourceRecord) -> tuple[str, int] | None:
     return (source_line.file.decode(), source_line.line) if source_line.file else None
 
 
-def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
+def line_of_code(library: Path, after: int) -> tuple[str, int] | None:
     """Return the user's line of the instruction before an offset in a library, or None without binutils."""
     tool = shutil.which("addr2line")
     if tool is None:

@@ -209,7 +209,7 @@ class Access:
 class Form:
     """The part that tiles share if they differ only in their buffers and starts. Equal forms are one object."""
 
-    __slots__ = ("is_whole", "row")
+    __slots__ = ("covers_buffer", "row")
 
     def __init__(self, space: str, base_shape: tuple[int, ...], base_dtype: DType, dtype: DType,
                  dims: tuple[tuple[int, int], ...]) -> None:
@@ -217,7 +217,7 @@ class Form:
         extents = base_shape[1:] if on_chip else base_shape
         self.row = prod(extents) * base_dtype.itemsize // dtype.itemsize
         lanes = not on_chip or dims[0][1] == base_shape[0]
-        self.is_whole = lanes and prod([count for _, count in dims[on_chip:]]) == self.row
+        self.covers_buffer = lanes and prod([count for _, count in dims[on_chip:]]) == self.row
 
 
 class Layout:

@@ -467,4 +467,4 @@ def fills(op: Op, operands: Sequence[tuple[TileField, Tile]]) -> bool:
     if not operands or op.mask:
         return False
     field, tile = operands[0]
-    return field.role is Out and tile.form.is_whole and not (op.symbols and tile.access.symbols_used())
+    return field.role is Out and tile.form.covers_buffer and not (op.symbols and tile.access.symbols_used())

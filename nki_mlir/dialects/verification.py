@@ -37,9 +37,9 @@ def verify_mask(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None
         if 0 not in steps:
             continue
         bound = form.const + (1 if steps[0] == -1 else 0)           # the first partition inside, or outside
-        has_whole_groups = all(n % size == 0 for n in (bound, *(n for _, n in form.symbols)))
+        has_complete_groups = all(n % size == 0 for n in (bound, *(n for _, n in form.symbols)))
         outside = not form.symbols and steps == {0: -1} and bound >= iteration.extents[0]
-        Check(op).rule(outside or (has_whole_groups and not constraint.equal and steps in ({0: 1}, {0: -1})),
+        Check(op).rule(outside or (has_complete_groups and not constraint.equal and steps in ({0: 1}, {0: -1})),
                        f"a mask on partitions must select complete groups of {size} partitions, which work together",
                        f"let it end at a multiple of {size}")
 

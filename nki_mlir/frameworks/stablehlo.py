@@ -20,7 +20,7 @@ from nki_mlir import result_memory
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Type, cloned, ir, load, operations_of
 from nki_mlir.capture.attempts import Captured, Variant
-from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
+from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, copy_yielded_parts
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import declared
@@ -313,7 +313,7 @@ class NativeCalls:
         saturate_conversions(module)
         pass_named("host-floats", "conversions=false").run(module)
         refuse_leftovers(module)
-        keep_whole(module)
+        copy_yielded_parts(module)
         for k, linked_kernel in enumerate(linked):
             define(module, linked_kernel, self.callees[k], self.statuses.ctypes.data + 4 * k)
         upstream.to_buffers(module, TO_BUFFERS)

@@ -44,7 +44,7 @@ def median(ignores_nan: bool) -> Callable[..., tuple[torch.Tensor, torch.Tensor]
     return computed
 
 
-def whole_median(ignores_nan: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+def median_of_all(ignores_nan: bool) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda a: median(ignores_nan)(a.flatten(), 0)[0]
 
 
@@ -178,8 +178,8 @@ ORDERS: dict[object, Callable[..., object]] = {
     aten.kthvalue.default: kth_value,
     aten.median.dim: median(ignores_nan=False),
     aten.nanmedian.dim: median(ignores_nan=True),
-    aten.median.default: whole_median(ignores_nan=False),
-    aten.nanmedian.default: whole_median(ignores_nan=True),
+    aten.median.default: median_of_all(ignores_nan=False),
+    aten.nanmedian.default: median_of_all(ignores_nan=True),
     aten.mode.default: mode,
     aten.cummax.default: running(torch.ge),
     aten.cummin.default: running(torch.le),

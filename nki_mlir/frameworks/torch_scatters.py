@@ -29,8 +29,7 @@ def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Te
         wide, updates = a.to(torch.int32), src.to(torch.int32)
         result = aten.scatter_reduce.two(wide, dim, index, updates, reduce, include_self=include_self)
         return result.to(a.dtype)
-    is_whole = not any(around) and include_self and reduce in ("prod", "amax", "amin")
-    if is_whole:
+    if not any(around) and include_self and reduce in ("prod", "amax", "amin"):
         return NotImplemented
     start = a
     if not include_self or reduce == "mean":

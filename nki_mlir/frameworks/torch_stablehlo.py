@@ -157,7 +157,7 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = load("fx").export_and_import(
-            program, output_type="raw", hooks=constants_in_place(), decomposition_table={},
+            program, output_type="raw", hooks=plain_constants(), decomposition_table={},
             experimental_support_mutation=True)         # this importer accepts parameters as operands of any operator
     with module.context, ir.Location.unknown():
         load_graph_dialects(module.context)
@@ -240,7 +240,7 @@ def mark_aliases(function: Operation, aliases: dict[int, int]) -> None:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(m) for m in marks])
 
 
-def constants_in_place() -> object:
+def plain_constants() -> object:
     """Return hooks of the importer that write parameters as plain constants, which every reader of the text supports.
     """
     importer = load("extras.fx_importer")

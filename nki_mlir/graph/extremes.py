@@ -30,7 +30,7 @@ def rewrite_extremes(module: Module) -> None:
     for number, op in enumerate(operations_of(module, lambda name: name == "stablehlo.reduce")):
         direction = extreme_of(op)
         if direction is not None:
-            name = f"place.{number}"
+            name = f"position.{number}"
             define(module, _function(op, name, direction), op)
             exchange_for_call(op, name)
 

@@ -23,7 +23,7 @@ from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import exchange, named
-from nki_mlir.graph.views import reinterpreted, whole_buffer
+from nki_mlir.graph.views import complete_buffer, reinterpreted
 
 
 def results_as_arguments(function: Operation) -> None:
@@ -38,7 +38,7 @@ def results_as_arguments(function: Operation) -> None:
         value = end.operands[n]         # read again: it may have become the argument of an earlier result
         kind = ir.MemRefType(value.type)
         argument = block.add_argument(buffer_type(kind), function.location)
-        buffer = whole_buffer(value)
+        buffer = complete_buffer(value)
         origin = defining(buffer) if buffer is not None else None
         with function.context, function.location:
             if buffer is not None and origin is not None and origin.name == "memref.alloc" and origin.block == block:
@@ -153,7 +153,7 @@ def as_buffers(arguments: Sequence[Value], values: list[Value]) -> list[Value]:
     buffers = []
     for argument, value in zip(arguments, values):
         if isinstance(value.type, ir.MemRefType):
-            value = whole_buffer(value) or copied(value)
+            value = complete_buffer(value) or copied(value)
             parameter_type, origin = ir.MemRefType(argument.type), defining(value)
             if origin is not None and origin.name == "nki.reinterpret":
                 value = origin.operands[0]

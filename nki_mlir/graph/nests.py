@@ -40,7 +40,7 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # on truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
-WHOLE = 8388608.0  # 2^23: from here on each float32 is integral; adding it rounds smaller ones to an integer
+INTEGRAL_FROM = 8388608.0  # 2^23: from here on each float32 is integral; adding it rounds smaller ones to an integer
 LEAST = -(1 << 31)
 SIGNED = {8: INT8, 16: INT16, 32: INT32}
 
@@ -355,7 +355,7 @@ def floating(name: str, x: list[Node]) -> Node:
         case "cbrt":
             return cube_root(x[0])
         case "roundeven":
-            size, integral = alu("abs", x[0]), numbers(WHOLE, FLOAT32)
+            size, integral = alu("abs", x[0]), numbers(INTEGRAL_FROM, FLOAT32)
             rounded = alu("subtract", alu("add", size, integral), integral)
             return chosen(alu("less", size, integral), with_sign(rounded, x[0]), x[0])
         case "round":
@@ -374,7 +374,7 @@ class GraphReader(TileReader):
         """Return the nest and the gathers that must precede it."""
         read = self.structured()
         tiles = self.tiles(read)
-        nest = self.placed(read, tiles)
+        nest = self.on_tiles(read, tiles)
         expressions = EngineExpression(nest)
         body = expressions.value(nest.results[0])
         gathers: list[Gather] = []

@@ -81,7 +81,7 @@ def offset_of(start: Start) -> Value | int:
     return applied(expression(form), [v for v, _ in start.terms])
 
 
-def whole_buffer(value: Value) -> Value | None:
+def complete_buffer(value: Value) -> Value | None:
     """Return the buffer if a value has all of the buffer's elements in their order; else None."""
     start, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()

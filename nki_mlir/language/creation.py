@@ -167,7 +167,7 @@ def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor"
     if len(shape) < 2 or shape[0] > PARTITIONS:
         located(check_on_chip_shape, shape, 0)
     builder = current.get() or active("a function that creates a tensor")
-    tensor: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(4)))
+    tensor: Tensor = _tensor_class.full_tile(builder.allocate(shape, dtype, space, at=user_location(4)))
     return tensor
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_mlir.capture.broadcasting import broadcast
 from nki_mlir.capture.errors import BlockTensorNotTile, MixedIndexing
-from nki_mlir.capture.index import DynamicSlice, Index, check_placed
+from nki_mlir.capture.index import DynamicSlice, Index, refuse_one_dimension
 from nki_mlir.capture.strides import ONE_MORE, Limit, expand_ellipsis, first_lanes, from_front, slice_span, substitute
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
@@ -199,7 +199,7 @@ def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     partition_axis = first_lanes(view.dims) if view.buffer.on_chip else None
     vectors = vectors_among([*static.values(), *(f.index for f in run_time.values())], items)
     shape, indices = advanced(static, run_time) if vectors else basic(view, static, run_time, partition_axis)
-    return placed(view, static, run_time, shape, indices, partition_axis)
+    return dynamic_view(view, static, run_time, shape, indices, partition_axis)
 
 
 def fixed(items: Sequence[object], extents: Sequence[int],
@@ -219,7 +219,7 @@ def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[In
     """Return the index tensors of a subscript. A slice beside an index tensor is an error."""
     vectors = [i for i in indices if is_vector(i)]
     for index in vectors:
-        check_placed(index)
+        refuse_one_dimension(index)
     if vectors and any(isinstance(i, SLICES) for i in items):
         raise MixedIndexing().here()
     return vectors
@@ -295,7 +295,7 @@ def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ..
     return shape, picked
 
 
-def placed(view: View, static: Mapping[int, object], run_time: dict[int, RunTime], shape: tuple[int, ...],
+def dynamic_view(view: View, static: Mapping[int, object], run_time: dict[int, RunTime], shape: tuple[int, ...],
            indices: dict[int, Index], partition_axis: int | None) -> DynamicView:
     """Return the view over a table without the fixed dimensions.
 

@@ -124,7 +124,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     if len(op.scales) != 1:
         raise Unprintable(what="a tile with two dimensions that are indexed at run time",
                           fix="compute one index of both")
-    if not _is_whole(op, table):
+    if not _is_contiguous(op, table):
         raise Unprintable(what="a part of a tile that is indexed at run time", fix="index the complete tile")
     (scale,), (extent,) = op.scales, op.extents
     low, high = op.first.interval(op.ranges, counts)
@@ -164,7 +164,7 @@ def _piece_index(text: KernelText, op: Op, index: Tile, scale: int, position: Li
     return piece
 
 
-def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:
+def _is_contiguous(op: RunTimeIndexed, table: Tile) -> bool:
     """Return whether a table is contiguous: on chip within each partition, in HBM as one block."""
     first = int(isinstance(op, OnChip))
     if table.on_chip and not first and prod(table.shape[1:]) != table.row:

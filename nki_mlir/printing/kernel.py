@@ -36,7 +36,7 @@ from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
-from nki_mlir.printing.placement import KeptPlacement, counted, placed_module
+from nki_mlir.printing.placement import KeptPlacement, counted, emitted_module
 from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.releases import OLDEST, check_release
 from nki_mlir.printing.rolled_transfers import roll_transfers
@@ -105,7 +105,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     """Return the text of prepared modules. Programs that reduce over each other run on one core."""
     on_cores, placement = the_kernel(copies[0]).grid == CORES and not any(map(reduces_programs, copies)), None
     if options.keep_placement:
-        copies, placement = _placed(copies, on_cores, options.reciprocals)
+        copies, placement = _emitted(copies, on_cores, options.reciprocals)
     elif options.reciprocals:
         _multiply_reciprocals(copies)
     kernels = [the_kernel(copy) for copy in copies]
@@ -142,7 +142,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     if placement is not None and (
             again := modules_of_text(text, name, first.target, inputs, on_cores, options.release)):
         copies = [prepared(module, loops=False) for module in again]
-        placement.programs = _placed(copies, on_cores, options.reciprocals)[1].programs
+        placement.programs = _emitted(copies, on_cores, options.reciprocals)[1].programs
         text = _file_text(name, out, inputs, options.reciprocals)
     return formatted(text, options.file)
 
@@ -161,7 +161,7 @@ def _multiply_reciprocals(modules: Sequence[Module]) -> None:
         MultiplyReciprocals().run(module)
 
 
-def _placed(modules: Sequence[Module], on_cores: bool, reciprocals: bool) -> tuple[list[Module], KeptPlacement]:
+def _emitted(modules: Sequence[Module], on_cores: bool, reciprocals: bool) -> tuple[list[Module], KeptPlacement]:
     """Return the modules of a kernel as they are emitted: one, or one for each core of its launch."""
     if any(map(reduces_programs, modules)) or (len(modules) > 1 and not on_cores):
         raise Unprintable(what="the placement of programs that differ and run on one core",
@@ -170,8 +170,8 @@ def _placed(modules: Sequence[Module], on_cores: bool, reciprocals: bool) -> tup
     lowered = [at_nisa(module) for module in modules]
     if reciprocals:
         _multiply_reciprocals(lowered)
-    placed = [placed_module(lowered[n if len(lowered) > 1 else 0], point) for n, point in enumerate(points)]
-    return [module for module, _ in placed], KeptPlacement([program for _, program in placed])
+    emitted = [emitted_module(lowered[n if len(lowered) > 1 else 0], point) for n, point in enumerate(points)]
+    return [module for module, _ in emitted], KeptPlacement([program for _, program in emitted])
 
 
 def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:

@@ -36,7 +36,7 @@ def call(text: KernelText, op: Op, function: str, target: Tile, source: Tile) ->
 
 
 @contextmanager
-def placed(text: KernelText, op: Op) -> Iterator[Op]:
+def on_legal_tiles(text: KernelText, op: Op) -> Iterator[Op]:
     """Yield the operation on tiles that start where engines can; copy other rows to such tiles before, and back after.
     """
     operands = [(f, t) for f, t in op.operands() if t.handle not in text.registers]

@@ -25,7 +25,7 @@ CONTROL = {"ACT_TABLE_LOAD": ("load of an activation table", "loads of activatio
            "EVENT_SEMAPHORE": ("wait that is a separate instruction", "waits that are separate instructions")}
 
 
-class PlacedModule(PassObserver):
+class EmittedModule(PassObserver):
     """Keeps the module after the last step."""
 
     module: object = None
@@ -60,21 +60,21 @@ def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number} {singular if number == 1 else several or singular + 's'}"
 
 
-def placed_module(module: Module, point: Point | None) -> tuple[Module, Program]:
+def emitted_module(module: Module, point: Point | None) -> tuple[Module, Program]:
     """Return a nisa-level module as it is emitted, for the complete grid or for the program at a point of it, and the
     program that it becomes. If PSUM buffers share banks, which the language cannot express, each gets its own bank; if
     there are too few, they have no addresses."""
-    observer = PlacedModule()
+    observer = EmittedModule()
     options = Emission(observation=Observation(observer, module))
     if point is None:
         program, = emit_each(module, options)
     else:
         program = emit_program(LoweredKernel(module, is_lowered=True), point, options)
-    placed: Module = observer.module                        # type: ignore[assignment]
-    machine = machine_named(the_kernel(placed).target)
-    if any(_shares_bank(op, machine) for op in operations_of(placed, lambda name: name == "memref.alloc")):
-        run_passes(placed, [pass_named("allocate-on-chip", "banks=true")])
-    return placed, program
+    emitted: Module = observer.module                        # type: ignore[assignment]
+    machine = machine_named(the_kernel(emitted).target)
+    if any(_shares_bank(op, machine) for op in operations_of(emitted, lambda name: name == "memref.alloc")):
+        run_passes(emitted, [pass_named("allocate-on-chip", "banks=true")])
+    return emitted, program
 
 
 def _shares_bank(allocation: Operation, machine: Machine) -> bool:

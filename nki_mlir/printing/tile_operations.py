@@ -33,7 +33,7 @@ from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import accumulate_text
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.printing.masked import call, copy_rows, placed, repeated_as, without_repeats
+from nki_mlir.printing.masked import call, copy_rows, on_legal_tiles, repeated_as, without_repeats
 from nki_mlir.printing.statements import number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import column, dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
@@ -54,9 +54,9 @@ def write_statement(text: KernelText, op: Op) -> None:
         if not op.table.on_chip:
             write_run_time_copy(text, op)
             return
-        with placed(text, op) as placed_op:     # an engine copies between tiles
-            assert isinstance(placed_op, DataAddressed)
-            write_run_time_copy(text, placed_op)
+        with on_legal_tiles(text, op) as legal_op:     # an engine copies between tiles
+            assert isinstance(legal_op, DataAddressed)
+            write_run_time_copy(text, legal_op)
         return
     if isinstance(op, ColumnsAddressed) and op.group == Machine.gpsimd_group:
         _copy_columns(text, op, op.piece)
@@ -81,13 +81,13 @@ def write_statement(text: KernelText, op: Op) -> None:
     if isinstance(op, movement.CopyOp | TensorCopyOp) and _moves_rows(text, op):
         copy_rows(text, op)
         return
-    op = _with_whole_rows(text, op)
+    op = _with_repeated_rows(text, op)
     write = TILE_OPERATIONS.get(op.full_name(), write_instruction)
     if write is transfers.write_move or op.queued:
         write(text, op)
     else:
-        with placed(text, op) as placed_op:
-            write(text, placed_op)
+        with on_legal_tiles(text, op) as legal_op:
+            write(text, legal_op)
 
 
 def _overlaps_sources(op: Op) -> TypeGuard[Elementwise]:
@@ -129,7 +129,7 @@ def row_text(text: KernelText, op: Op, tile: Tile) -> str:
     return f"nl.broadcast_to({text.tile(op, row, exact=True)}, {shape_text(tile.shape)})"
 
 
-def _with_whole_rows(text: KernelText, op: Op) -> Op:
+def _with_repeated_rows(text: KernelText, op: Op) -> Op:
     """Return the operation on tiles with the same number of partitions that it reads."""
     rows = {id(tile): tile for field, tile in op.operands() if field.reads and not field.writes and is_row(tile)}
 
@@ -175,9 +175,9 @@ def _transpose(text: KernelText, op: movement.TransposeOp) -> None:
 
 def _memset(text: KernelText, op: movement.MemsetOp) -> None:
     value = op.value
-    is_whole_number = op.dst.dtype.is_integer and abs(value) < float("inf") and value == value
+    is_integral = op.dst.dtype.is_integer and abs(value) < float("inf") and value == value
     text.write(f"nisa.memset(dst={text.tile(op, op.dst)}, "
-               f"value={round(value) if is_whole_number else number_text(value)})")
+               f"value={round(value) if is_integral else number_text(value)})")
 
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:

@@ -47,9 +47,9 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
 def in_base_shape(tile: Tile) -> Tile:
     """Return all elements of a buffer in its shape if the tile has them in another shape, else the tile."""
     base = tile.base_shape
-    is_whole = tile.shape[0] == base[0] and prod(tile.shape) == prod(base) and tile.dtype is tile.base_dtype and (
+    covers_buffer = tile.shape[0] == base[0] and prod(tile.shape) == prod(base) and tile.dtype is tile.base_dtype and (
         tile.access.dims[1:] == tuple(zip(dense(tile.shape[1:]), tile.shape[1:])))
-    return full_tile(tile.handle, base, tile.dtype, tile.space) if is_whole else tile
+    return full_tile(tile.handle, base, tile.dtype, tile.space) if covers_buffer else tile
 
 
 def in_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:

@@ -21,7 +21,7 @@ from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import meetings_of
-from nki_mlir.graph.views import viewed_as, whole_buffer
+from nki_mlir.graph.views import complete_buffer, viewed_as
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.fusion import Access, fusible, read_through
 from nki_mlir.waist.generic import GenericOperation, axes_of, generic_of
@@ -110,7 +110,7 @@ def filled_with(op: Operation) -> Value | None:
     """Return the constant that an operation writes to all of a buffer."""
     fill = fusible(op)
     if fill is None or len(fill.inputs) != 1 or isinstance(fill.inputs[0].type, ir.MemRefType) or not (
-            fill.writes_each_element_once and fill.writes_only) or whole_buffer(fill.output) is None:
+            fill.writes_each_element_once and fill.writes_only) or complete_buffer(fill.output) is None:
         return None
     end, *_ = fill.body
     origin = defining(fill.inputs[0])
@@ -132,7 +132,7 @@ def forward(copy: GenericOperation, uses: BlockUses) -> bool:
     """Let all operations that read the copy read its source. Return whether all can."""
     buffer, source = memory_of(copy.output), memory_of(copy.inputs[0])
     origin = defining(buffer)
-    if origin is None or origin.name != "memref.alloc" or whole_buffer(copy.output) is None or buffer == source or (
+    if origin is None or origin.name != "memref.alloc" or complete_buffer(copy.output) is None or buffer == source or (
             start_in_buffer(copy.inputs[0]).terms):
         return False
     users = [op for op in users_through_views(buffer) if op != copy.op]
@@ -160,7 +160,7 @@ def write_target(copy: GenericOperation, uses: BlockUses) -> None:
     buffer, block = memory_of(source), copy.op.block
     origin, target_origin = defining(buffer), defining(target)
     writers = [op for op in users_through_views(buffer) if op != copy.op]
-    if origin is None or origin.name != "memref.alloc" or whole_buffer(source) is None or start.terms or (
+    if origin is None or origin.name != "memref.alloc" or complete_buffer(source) is None or start.terms or (
             target_origin is not None and target_origin.name != "memref.alloc"):
         return
     nests = [nest for op in writers if op.block == block and (nest := writer_of(op, source)) is not None]
@@ -196,7 +196,7 @@ def writer_of(op: Operation, source: Value) -> GenericOperation | None:
         return None
     buffer = memory_of(source)
     reads = any(memory_of(v) == buffer for v in nest.inputs if isinstance(v.type, ir.MemRefType))
-    return nest if memory_of(nest.output) == buffer and not reads and whole_buffer(nest.output) is not None else None
+    return nest if memory_of(nest.output) == buffer and not reads and complete_buffer(nest.output) is not None else None
 
 
 def reader_of(op: Operation, copy: GenericOperation) -> tuple[GenericOperation, dict[int, Access]] | None:

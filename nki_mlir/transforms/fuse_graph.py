@@ -23,7 +23,7 @@ from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir
 from nki_mlir.dialects.access import HBM, Linear
 from nki_mlir.dialects.enclosing_conditions import Numbering, linear_of
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.graph.views import viewed_as, whole_buffer
+from nki_mlir.graph.views import complete_buffer, viewed_as
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 from nki_mlir.waist.fusion import Fusion, fusible
@@ -53,7 +53,7 @@ class _Graph:
         for number, op in enumerate(self.operations):
             nest = fusible(op)
             if nest is not None and nest.pointwise and all(
-                    whole_buffer(v) is not None and ir.MemRefType(v.type).memory_space == self.hbm
+                    complete_buffer(v) is not None and ir.MemRefType(v.type).memory_space == self.hbm
                     for v in (*nest.inputs, nest.output) if isinstance(v.type, ir.MemRefType)):
                 if self.into_loads(number, nest) or self.into_stores(number, nest):
                     return True
@@ -115,7 +115,7 @@ class _Graph:
         for k in after:
             if buffer in self.effects[k].writes:
                 again = fusible(self.operations[k])
-                if again is None or not again.pointwise or buffer in self.effects[k].reads or whole_buffer(
+                if again is None or not again.pointwise or buffer in self.effects[k].reads or complete_buffer(
                         again.output) is None:
                     return None
                 after = [n for n in after if n < k]
@@ -201,7 +201,7 @@ def part_of(value: Value, view: Value) -> ir.Value:
     Numbers stay unchanged."""
     if not isinstance(value.type, ir.MemRefType):
         return value
-    buffer = whole_buffer(value)
+    buffer = complete_buffer(value)
     assert buffer is not None                   # a graph's operation works on complete buffers
     return viewed_as(buffer, ir.MemRefType(view.type), start_in_buffer(view))
 

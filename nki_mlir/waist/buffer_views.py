@@ -48,7 +48,7 @@ class TileReader:
     def read(self) -> TileNest:
         """Return the operation as a nest of one output, whose operands are tiles."""
         read = self.structured()
-        return self.placed(read, self.tiles(read)).without_unused
+        return self.on_tiles(read, self.tiles(read)).without_unused
 
     def structured(self) -> Structured:
         read = structured(self.operation)
@@ -57,7 +57,7 @@ class TileReader:
                               instead="write one for each")
         return read
 
-    def placed(self, read: Structured, tiles: Sequence[TileOperand]) -> TileNest:
+    def on_tiles(self, read: Structured, tiles: Sequence[TileOperand]) -> TileNest:
         """Return the nest on tiles, with its forms over the symbols of this reader."""
         symbols = [self.form(value) for value in read.symbols]
         nest = read.nest.with_forms(lambda form: form.over(symbols))
@@ -100,14 +100,14 @@ class TileReader:
                 tile, dims = read_view(op)
                 symbols = [self.form(v) for v in list(op.operands)[1:]]
                 access = tile.access.over(lambda form: form.over(symbols))
-                return BufferView(replace(whole_buffer(tile.handle), access=access), dims)
+                return BufferView(replace(buffer_tile(tile.handle), access=access), dims)
             case Operation(name="memref.reinterpret_cast"):
                 return self.reinterpreted(op)
             case Operation(name="memref.subview"):
                 return self.subview(op, self.view(op.operands[0]))
             case Operation(name="memref.cast"):
                 return self.view(op.operands[0])
-        tile = whole_buffer(value)
+        tile = buffer_tile(value)
         return BufferView(tile, tuple(range(len(tile.shape))))
 
     def subview(self, op: Operation, base: BufferView) -> BufferView:
@@ -133,15 +133,15 @@ class TileReader:
         by_lanes = bool(dims) and (dims[0][1] == 1 or dims[0][0] in (0, row))
         lanes = (0, dims[0][1]) if by_lanes and dims[0][0] == 0 else (1, dims[0][1] if by_lanes else 1)
         free = tuple(dims[by_lanes:])
-        whole_rows = Linear(0, tuple((s, n) for s, c in offset.symbols if (n := int(c / row))))
-        free_offset = offset.plus(whole_rows, -row)
-        access = Access(layout.dtype, whole_rows, free_offset, (lanes, *free))
+        row_offset = Linear(0, tuple((s, n) for s, c in offset.symbols if (n := int(c / row))))
+        free_offset = offset.plus(row_offset, -row)
+        access = Access(layout.dtype, row_offset, free_offset, (lanes, *free))
         low, high = free_offset.interval(ranges_of(op, self.numbering.values))
         first_row = (low + access.reach()[0]) // row
         if first_row != (high + access.reach()[1]) // row:
             raise Unsupported(feature=f"the view {op.results[0].type} of rows in several partitions by one offset",
                               instead="use nki.view, which names the partition dim").located(location_of(op))
-        access = replace(access, partition=whole_rows.plus(Linear(first_row)),
+        access = replace(access, partition=row_offset.plus(Linear(first_row)),
                          free=free_offset.plus(Linear(-first_row * row)))
         return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))
 
@@ -162,11 +162,11 @@ class TileReader:
         return walked(replace(tile, access=access), steps, lanes)
 
 
-def whole_buffer(value: Value) -> Tile:
+def buffer_tile(value: Value) -> Tile:
     """Return a tile of all elements of a buffer, in the dtype of the value."""
     shape, dtype, space = memref_parts(value.type)
     tile, owner = full_tile(value, shape, dtype, space), value.owner
     if isinstance(owner, ir.Block) or owner.operation.name != "nki.reinterpret":
         return tile
-    base = whole_buffer(owner.operation.operands[0])
+    base = buffer_tile(owner.operation.operands[0])
     return Tile(base.handle, space, base.base_shape, base.base_dtype, tile.access)

@@ -90,7 +90,7 @@ class _FunctionReader:
             name = op.name
             if name in REGISTRY:
                 if self.regions:
-                    nodes += self.whole_buffers(op)
+                    nodes += self.viewed_buffers(op)
                 nodes.append(waist.TileInstruction(op))
             elif name in ENDS:
                 return waist.FunctionBlock(nodes), op
@@ -155,7 +155,7 @@ class _FunctionReader:
     def reshape(self, op: Operation) -> None:
         self.regions[op.results[0]] = self.region(op.operands[0])
 
-    def whole_buffers(self, op: Operation) -> list[waist.FunctionNode]:
+    def viewed_buffers(self, op: Operation) -> list[waist.FunctionNode]:
         """Return the buffers that views show to an instruction, whose operands are complete buffers."""
         views = [defining(value) for value in op.operands if value in self.regions]
         return [self.reinterpreted(view, view.results[0]) for view in views if view is not None]

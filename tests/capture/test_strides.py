@@ -36,7 +36,7 @@ def numbered(shape):
 
 
 def hbm(shape):
-    return part_forms.whole_dims(tuple(shape), None)
+    return part_forms.complete_dims(tuple(shape), None)
 
 
 # -- reshaping ---------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_other_subscripts__are_not_numbers(item):
 
 
 def test_parts_on_chip__keep_two_dimensions_and_their_partitions():
-    dims = part_forms.whole_dims((4, 3, 5), 0)
+    dims = part_forms.complete_dims((4, 3, 5), 0)
     for items in itertools.product([2, slice(1, 4), slice(0, 4, 2)], [1, slice(None)], [4, slice(1, 4)]):
         spans, partition, free = strides.numbered_spans(items, dims)
         part = strides.part_dims(dims, spans, True)
@@ -256,7 +256,7 @@ def test_shapes__equal_lists_and_tuples():
 def test_complete_tensors__have_their_elements_in_order(shape):
     assert elements(hbm(shape)) == [(0, k) for k in range(prod(shape))]
     for axis in range(len(shape)):
-        dims = part_forms.whole_dims(shape, axis)
+        dims = part_forms.complete_dims(shape, axis)
         order = numbered([n for k, n in enumerate(shape) if k != axis])
         assert elements(dims) == [(at[axis], int(order[at[:axis] + at[axis + 1:]])) for at in np.ndindex(*shape)]
     assert part_forms.dense_shape(shape)[0] is part_forms.dense_shape(shape)[0]
@@ -302,18 +302,18 @@ def test_patterns__step_through_partitions_first():
 @pytest.mark.parametrize("shape", [(4, 3), (4, 1, 3), (1, 1), (128, 2, 1)])
 def test_complete_tiles(shape):
     """Free dimensions of extent 1 step by 0 in the one form, and by the size of the inner ones in the other."""
-    for form_of in (part_forms.whole_part, part_forms.complete_tile):
+    for form_of in (part_forms.complete_part, part_forms.complete_tile):
         form, access = form_of(shape, "float32", "sbuf")
         assert form.shape == shape and (access.partition.const, access.free.const, access.dims) == (0, 0, form.pattern)
-        assert elements(form.dims) == elements(part_forms.whole_dims(shape, 0))
+        assert elements(form.dims) == elements(part_forms.complete_dims(shape, 0))
         assert form.form == Tile(None, "sbuf", shape, F32, access).form
     steps = [step for step, _ in part_forms.complete_tile(shape, "float32", "sbuf")[0].pattern]
     assert all((step == 0) == (n == 1) for step, n in zip(steps[1:], shape[1:])) and steps[0] == 1
-    assert [d.free for d in part_forms.whole_part(shape, "float32", "sbuf")[0].dims][-1] == 1
+    assert [d.free for d in part_forms.complete_part(shape, "float32", "sbuf")[0].dims][-1] == 1
 
 
 def test_forms_of_parts():
-    complete, access = part_forms.whole_part((8, 6), "float32", "sbuf")
+    complete, access = part_forms.complete_part((8, 6), "float32", "sbuf")
     tile = Tile(None, "sbuf", (8, 6), F32, access)
     form = part_forms.part_form(complete.dims, (2, 3, 1, 4), True, tile)
     assert (form.dims, form.shape, form.pattern) == ((Dim(2, 0, 3), Dim(0, 1, 4)), (3, 4), ((2, 3), (1, 4)))

@@ -13,13 +13,13 @@ E = np.exp(X - X.max(1, keepdims=True))
 TILES = RNG.standard_normal((160, 64)).astype(np.float32), RNG.standard_normal((64, 32)).astype(np.float32)
 BYTES = RNG.integers(0, 7, 5000).astype(np.uint8)
 SHORTS = RNG.integers(-9, 9, (2, 1003)).astype(np.int16)
-WHOLE = RNG.integers(-3, 4, 5000).astype(ml_dtypes.bfloat16)
+INTEGRAL = RNG.integers(-3, 4, 5000).astype(ml_dtypes.bfloat16)
 
 ONE = [
     ("softmax_rows", (X,), E / E.sum(1, keepdims=True)),
     ("sum_and_max", (X,), np.stack([X.sum(1), X.max(1)])),
     ("limited", (X, -0.5, 0.25), X.clip(np.float32(-0.5), np.float32(0.25))),
-    ("running_sum", (WHOLE,), WHOLE.astype(np.float32).cumsum().astype(ml_dtypes.bfloat16)),
+    ("running_sum", (INTEGRAL,), INTEGRAL.astype(np.float32).cumsum().astype(ml_dtypes.bfloat16)),
     ("histogram", (BYTES, 7), np.bincount(BYTES, minlength=7).astype(np.int32)),
     ("squashed", (X, 0.5, -0.25), np.tanh(np.float32(0.5) * X - np.float32(0.25))),
 ]

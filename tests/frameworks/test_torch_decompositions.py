@@ -15,7 +15,7 @@ aten, nan, inf = torch.ops.aten, float("nan"), float("inf")
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 3.0, -7.0, 0.1, 1e-3, 1e5, inf, -inf, nan]
 PAIRS = [torch.tensor(v) for v in zip(*itertools.product(NUMBERS, NUMBERS))]
-WHOLE = [torch.tensor(v) for v in zip(*itertools.product(range(-9, 10), [n for n in range(-5, 6) if n]))]
+INTEGRAL = [torch.tensor(v) for v in zip(*itertools.product(range(-9, 10), [n for n in range(-5, 6) if n]))]
 
 
 def drawn(rng, shape, dtype=torch.float32):
@@ -99,7 +99,7 @@ def test_quotients_rounded_down(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int8])
 def test_integer_quotients_and_remainders(dtype):
-    a, b = (v.to(dtype) for v in WHOLE)
+    a, b = (v.to(dtype) for v in INTEGRAL)
     for operator in (aten.remainder.Tensor, aten.floor_divide.default):
         assert equals(operator, a, b) and equals(operator, a[:, None], b[::9])
         assert equals(operator, a, b.to(torch.float32)) and equals(operator, a, b.to(torch.int64))

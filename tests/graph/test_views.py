@@ -11,12 +11,12 @@ from nki_mlir.bindings import Block, Module, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.graph.views import (
+    complete_buffer,
     flatten_views,
     in_hbm,
     offset_of,
     put_in_hbm,
     viewed_as,
-    whole_buffer,
 )
 
 SHAPE = (12, 20)
@@ -93,7 +93,7 @@ def test_start_in_a_buffer__is_the_distance_of_addresses(chain):
         start = start_in_buffer(value)
         assert start.buffer == arguments[0] and total(start, arguments) == offset
         of_all = view.size == buffer.size and np.array_equal(view.reshape(-1), buffer.reshape(-1))
-        assert whole_buffer(value) == (arguments[0] if of_all else None)
+        assert complete_buffer(value) == (arguments[0] if of_all else None)
         with ir.InsertionPoint(body_of(module).operations[-1]):
             again = viewed_as(arguments[0], ir.MemRefType(value.type), start)
         assert module.operation.verify()

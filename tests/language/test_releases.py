@@ -106,8 +106,8 @@ def kernel():
 
 def calls(signature, values):
     """The call with all parameters by place, as far as they have one, and the one with all by name."""
-    by_place = tuple(values[n] for n in signature.positional)
-    return [(by_place, {p.name: values[p.name] for p in signature.parameters if p.keyword_only}),
+    positional = tuple(values[n] for n in signature.positional)
+    return [(positional, {p.name: values[p.name] for p in signature.parameters if p.keyword_only}),
             ((), {n: values[n] for n in signature.names})]
 
 

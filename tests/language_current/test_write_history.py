@@ -5,7 +5,7 @@ import itertools
 import random
 
 from nki_mlir.capture.strides import Dim
-from nki_mlir.language.current.write_history import _is_whole
+from nki_mlir.language.current.write_history import _is_row_major_buffer
 
 
 def test_whole_views__have_each_element_once_in_order() -> None:
@@ -20,6 +20,6 @@ def test_whole_views__have_each_element_once_in_order() -> None:
                    for at in itertools.product(*(range(d.count) for d in dims))]
         size = row[0] * shape[1]
         expected = touched == [(p, f) for p in range(shape[0]) for f in range(size)]
-        assert _is_whole(shape, tuple(dims)) == expected or (touched == [(0, f) for f in range(size)] and shape[0] == 1)
+        assert _is_row_major_buffer(shape, tuple(dims)) == expected or (touched == [(0, f) for f in range(size)] and shape[0] == 1)
         complete += expected
     assert complete > 200

@@ -144,7 +144,7 @@ def product_in_blocks(x, w):
     return out
 
 
-WHOLE = X.T @ W
+PRODUCT = X.T @ W
 HALVES = np.concatenate([X[:256].T @ W[:256], X[256:].T @ W[256:]], 1)
 BETWEEN = np.concatenate([X[:128].T @ W[:128], X[:256].T @ W[:256]], 1)
 
@@ -157,12 +157,12 @@ def test_implied_sums_are_one_loop(kernel, loops):
     assert text.count("nc_matmul(") == 1 == text.count("in range(4):") and text.count("for ") == loops
     again = reread(text)
     for on in ("eager", "interpreter", "jit", "isa"):
-        np.testing.assert_array_equal(again.on(on)(X, W), WHOLE)
+        np.testing.assert_array_equal(again.on(on)(X, W), PRODUCT)
     assert printed(again, [X, W]) == text
 
 
 @pytest.mark.parametrize(("kernel", "wanted"), [
-    (product_twice, HALVES), (sum_read_between, BETWEEN), (sum_from_ones, WHOLE + 1), (last_product_alone,
+    (product_twice, HALVES), (sum_read_between, BETWEEN), (sum_from_ones, PRODUCT + 1), (last_product_alone,
                                                                                        X[384:].T @ W[384:])])
 def test_other_sums_are_stated(kernel, wanted):
     text = printed(kernel, [X, W])
@@ -174,7 +174,7 @@ def test_other_sums_are_stated(kernel, wanted):
 def test_zeros_that_are_read_stay():
     text = printed(sum_of_half_the_columns, [X, W])
     assert "memset" in text and "accumulate" not in text
-    wanted = np.concatenate([WHOLE[:, :128], np.zeros_like(WHOLE[:, 128:])], 1)
+    wanted = np.concatenate([PRODUCT[:, :128], np.zeros_like(PRODUCT[:, 128:])], 1)
     np.testing.assert_array_equal(reread(text)(X, W), wanted)
     assert printed(reread(text), [X, W]) == text
 
@@ -182,7 +182,7 @@ def test_zeros_that_are_read_stay():
 def test_older_releases_and_beta():
     for release in ("2.29", "2.30"):
         text = printed(product, [X, W], release=release)
-        np.testing.assert_array_equal(reread(text)(X, W), WHOLE)
+        np.testing.assert_array_equal(reread(text)(X, W), PRODUCT)
 
 
 @nki.jit

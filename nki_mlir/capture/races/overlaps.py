@@ -71,9 +71,9 @@ class ConditionPoints:
     """The values of axes, then of symbols, each along a separate array dimension, at which conditions are evaluated."""
 
     def __init__(self, roots: Sequence[Symbol], axes: int, spans: Sequence[Sequence[int]]) -> None:
-        placed = [np.array(s).reshape([-1 if a == k else 1 for a in range(len(spans))]) for k, s in enumerate(spans)]
-        self.axes: list[np.ndarray] = placed[:axes]
-        self.values: dict[Symbol, np.ndarray] = dict(zip(roots, placed[axes:]))
+        arrays = [np.array(s).reshape([-1 if a == k else 1 for a in range(len(spans))]) for k, s in enumerate(spans)]
+        self.axes: list[np.ndarray] = arrays[:axes]
+        self.values: dict[Symbol, np.ndarray] = dict(zip(roots, arrays[axes:]))
 
     def some(self, conditions: Sequence[Mask]) -> bool:
         holds = np.array(True)

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from nki_mlir.capture.errors import BadSliceSize, TwoEllipses
-from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, check_placed
+from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, refuse_one_dimension
 from nki_mlir.capture.strides import EVERYTHING, NUMBERS, Shape, expand_ellipsis
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require, step_fix
@@ -216,7 +216,7 @@ def picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
 def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     for item in items:
         if isinstance(item, Index):
-            check_placed(item)
+            refuse_one_dimension(item)
     if len(items) != tensor.ndim or any(isinstance(i, slice) for i in items):
         invalid("a subscript mixes slices with index tensors",
                 fix="give an integer or an index tensor for each dimension, or slices and integers only",

@@ -93,7 +93,7 @@ def _plain_view(tensor: NkiTensor) -> View | None:
     if 0 in shape:
         return None
     if buffer.space != HBM:
-        if offset or dtype is not buffer.dtype or not _is_whole_tile(buffer.shape, shape, tensor.strides):
+        if offset or dtype is not buffer.dtype or not _is_complete_tile(buffer.shape, shape, tensor.strides):
             return None
         part, access = complete_tile(shape, dtype.name, buffer.space)
         return View.of_form(buffer, ZERO, ZERO, dtype, part, access)
@@ -126,7 +126,7 @@ def _core_view(tensor: NkiTensor) -> View:
 
 
 @lru_cache(4096)
-def _is_whole_tile(of_buffer: tuple[int, ...], shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def _is_complete_tile(of_buffer: tuple[int, ...], shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Return whether a view of an on-chip buffer, from its first element on, is all of it in its shape."""
     return tuple(shape) == of_buffer and 1 < len(shape) and strides == dense(shape) and (
         shape[0] <= PARTITIONS or 1 not in shape[1:])

@@ -205,7 +205,7 @@ class CallRecorder:
         step = self.created.get(view.buffer)
         if step is None or view.dtype is not view.buffer.dtype or view.partition.const or view.free.const:
             return None
-        if view.dims == part_forms.whole_dims(view.buffer.shape, 0):
+        if view.dims == part_forms.complete_dims(view.buffer.shape, 0):
             return ViewOfCall(step.number, None)
         return self.part(step.number, view)
 

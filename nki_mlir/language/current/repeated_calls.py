@@ -203,7 +203,7 @@ def create(builder: Builder, recorded: RecordedCall, step: CreatedTensor, views:
            storages: dict[int, Storage], at: Location) -> None:
     """Create a tile of a call, and its views."""
     buffer = builder.allocate(step.shape, step.dtype, step.space, at=at)
-    core = View.whole_tile(buffer)
+    core = View.full_tile(buffer)
     for number, view in enumerate(recorded.views):
         if view.tensor == step.number:
             views[number] = core if view.dims is None else part_of(core, view)

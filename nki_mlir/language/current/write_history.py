@@ -34,7 +34,7 @@ def _history(buffer: Buffer) -> Flags:
 
 
 @lru_cache(4096)
-def _is_whole(shape: tuple[int, ...], dims: tuple[Dim, ...]) -> bool:
+def _is_row_major_buffer(shape: tuple[int, ...], dims: tuple[Dim, ...]) -> bool:
     """Return whether a view with these dimensions from the first element on has each element of its buffer once."""
     (partition, free, count), *inner = dims
     return (partition == 1 or count == 1) and not free and count == shape[0] and is_row_major(
@@ -45,7 +45,7 @@ def _covers(view: View) -> bool:
     """Return whether a view has all elements of its buffer."""
     buffer = view.buffer
     return not view.partition.const and not view.free.const and view.dtype.itemsize == buffer.dtype.itemsize and (
-        _is_whole(buffer.physical_shape, view.dims))
+        _is_row_major_buffer(buffer.physical_shape, view.dims))
 
 
 def _set(view: View, kind: int, value: bool, flags: Flags) -> None:

@@ -170,7 +170,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         """),
     "range_select": InstructionEntry(
         releases="""
-        current WHOLE range_start
+        current INTEGRAL range_start
         2.23   (*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None,
                 reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None, **kwargs)
         2.27   (dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None,

@@ -111,13 +111,13 @@ class Generation(ABC):
         table = {n: self.default(text) for n, text in (LEFT_OUT.get(name, {}) | defaults).items()}
         code = function.__code__
         names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
-        placed, named = names[:code.co_argcount], names[code.co_argcount:]
-        function_defaults = dict(zip(reversed(placed), reversed(function.__defaults__ or ())))
+        positional, named = names[:code.co_argcount], names[code.co_argcount:]
+        function_defaults = dict(zip(reversed(positional), reversed(function.__defaults__ or ())))
         function_defaults |= function.__kwdefaults__ or {}
         if differ := [n for n in function_defaults if n in table and function_defaults[n] != table[n]]:
             raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not the table's")
         every = table | function_defaults
-        function.__defaults__ = tuple(every[n] for n in placed if n in every)
+        function.__defaults__ = tuple(every[n] for n in positional if n in every)
         function.__kwdefaults__ = {n: every[n] for n in named if n in every}
 
     @abstractmethod
@@ -294,15 +294,14 @@ class Function:
             if target is None:
                 return None
             bound_arguments.append(self.bound_argument(at, parameter, target))
-        placed = not crosses and all(g.parameter == (positional[g.at] if g.at < len(positional) else "")
-                                     for g in bound_arguments
-                                     if isinstance(g.at, int))
-        if not placed and any(parameter is None and isinstance(at, int) for at, parameter in pairs):
+        is_in_order = not crosses and all(g.parameter == (positional[g.at] if g.at < len(positional) else "")
+                                          for g in bound_arguments if isinstance(g.at, int))
+        if not is_in_order and any(parameter is None and isinstance(at, int) for at, parameter in pairs):
             return None
         newest_names = set(self.newest.names)
-        direct = placed and all(g.parameter == g.at and g.at in newest_names for g in bound_arguments
-                                if isinstance(g.at, str))
-        return BindingForm(signature, tuple(bound_arguments), placed, direct, crosses)
+        direct = is_in_order and all(g.parameter == g.at and g.at in newest_names for g in bound_arguments
+                                     if isinstance(g.at, str))
+        return BindingForm(signature, tuple(bound_arguments), is_in_order, direct, crosses)
 
     def plan(self, count: int, keywords: tuple[str, ...]) -> BindingPlan:
         distinct: dict[object, BindingForm] = {}

@@ -21,7 +21,7 @@ class BindingForm(NamedTuple):
 
     signature: Signature
     arguments: tuple[BoundArgument, ...]
-    placed: bool                        # each positional argument has its position in the function, too
+    is_in_order: bool                   # each positional argument has its position in the function, too
     direct: bool                        # each keyword has its name there, too, and in the newest signature
     crosses: bool                       # the signature is the other generation's
 
@@ -32,7 +32,7 @@ class BindingForm(NamedTuple):
 
     def as_function_takes(self, values: list[object]) -> tuple[tuple[object, ...], dict[str, object]]:
         """Return the values of the arguments as the function takes them: positional ones, and keywords."""
-        if not self.placed:
+        if not self.is_in_order:
             return (), {a.parameter: v for a, v in zip(self.arguments, values) if a.parameter}
         return (tuple(v for a, v in zip(self.arguments, values) if isinstance(a.at, int)),
                 {a.parameter: v for a, v in zip(self.arguments, values) if isinstance(a.at, str) and a.parameter})

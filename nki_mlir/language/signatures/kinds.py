@@ -96,7 +96,7 @@ def integer_value(value: Any) -> object:
     return value if type(value) is int else operator.index(value) if is_integer(value) else REFUSED
 
 
-def whole_value(value: Any) -> object:
+def integral_value(value: Any) -> object:
     """Convert an integer, or a float without a fraction, to Python's integer."""
     return int(value) if isinstance(value, (float, np.floating)) and float(value).is_integer() else integer_value(value)
 
@@ -241,7 +241,7 @@ def shape_of_tile(values: GenerationValues) -> Take:
 FLAG = ParameterKind("True or False", where(is_flag), "'bool'")
 NUMBER = ParameterKind("a number", lambda values: number_value, "'number'")
 INTEGER = ParameterKind("an integer", lambda values: integer_value, "'integer'")
-WHOLE = ParameterKind("an integer", lambda values: whole_value, "'integer'")
+INTEGRAL = ParameterKind("an integer", lambda values: integral_value, "'integer'")
 INTEGERS = ParameterKind("a tuple of integers", where(are_integers))
 PAIR = ParameterKind("a tuple of integers", where(are_integers), "'pair'", holds_none=True)
 COUNT = ParameterKind("a positive integer", where(lambda value: is_integer(value) and value > 0))

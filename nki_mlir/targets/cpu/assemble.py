@@ -208,7 +208,7 @@ class NativeProgram:
     def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
         """Encode the program. Return its words, and the words to which addresses (of routines, functions and constants)
         are added."""
-        items = [(i.function, [self.placed(a) for a in i.arguments]) if isinstance(i, cpu.RoutineCall) else i
+        items = [(i.function, [self.resolved(a) for a in i.arguments]) if isinstance(i, cpu.RoutineCall) else i
                  for i in self.items]
         word = 0
         for item in items:
@@ -232,7 +232,7 @@ class NativeProgram:
                     words += _words(argument)
         return [*words, 0], relocations
 
-    def placed(self, argument: cpu.Argument) -> "cpu.Argument | ConstantAddress":
+    def resolved(self, argument: cpu.Argument) -> "cpu.Argument | ConstantAddress":
         """Replace the buffers of an argument by offsets in their memory, and separate constants."""
         if isinstance(argument, cpu.Extent):
             return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
@@ -268,10 +268,10 @@ class NativeProgram:
                 return labels[argument]
             case cpu.CodeAddress(routine):
                 return name_of(routine)
-        placed = self.placed(argument)
-        if isinstance(placed, ConstantAddress):
-            return f"constant{placed.number} + {form_text(placed.offset, names)}"
-        return form_text(placed, names) if isinstance(placed, Linear) else str(placed)
+        resolved = self.resolved(argument)
+        if isinstance(resolved, ConstantAddress):
+            return f"constant{resolved.number} + {form_text(resolved.offset, names)}"
+        return form_text(resolved, names) if isinstance(resolved, Linear) else str(resolved)
 
 
 def _width(argument: "cpu.Argument | ConstantAddress") -> int:

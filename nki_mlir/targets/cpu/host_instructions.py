@@ -20,7 +20,7 @@ FIRST_OR_BOTH = 0xF8                # the instruction computes a | (b & c), bit 
 NOT_AND_OR = 0xAE                   # the same, (b & ~a) | c
 # Words whose halves are multiplied: a last place of bfloat16 above a quarter of one, by -1 above 2. The sum of the
 # products is half of a place, less 1 if the upper half is set.
-LAST_PLACE, QUARTER, TWICE_LESS = 0x10000, 0x4000, 0xFFFF0002
+BFLOAT16_ULP, QUARTER, TWICE_LESS = 0x10000, 0x4000, 0xFFFF0002
 
 
 class HostInstructions(ScalarEmitter):
@@ -118,7 +118,7 @@ class HostInstructions(ScalarEmitter):
         rounded = []
         for part in self.pieces(a, 16):
             bits = self.bitcast(part, "i32")
-            added = self._intrinsic("llvm.x86.avx512.pternlog.d.512", bits, self.const(bits, LAST_PLACE),
+            added = self._intrinsic("llvm.x86.avx512.pternlog.d.512", bits, self.const(bits, BFLOAT16_ULP),
                                     self.const(bits, QUARTER), self._i32(NOT_AND_OR))
             total = self._words_added(bits, added, self.const(bits, TWICE_LESS))
             rounded.append(self.bitcast(self.and_(total, 0xFFFF0000), "f32"))

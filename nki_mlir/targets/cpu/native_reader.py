@@ -243,7 +243,7 @@ class NativeReader:
         else:
             self.on_host(node, read)
 
-    def placed(self, op: Op, regions: Sequence[ByteRegion], symbols: list[Linear]) -> dict[str, ByteRegion]:
+    def operand_regions(self, op: Op, regions: Sequence[ByteRegion], symbols: list[Linear]) -> dict[str, ByteRegion]:
         """Return the regions of tiles from their first element on, by name."""
         return {field.name: region.moved(tile.offset.over(symbols), tile.dtype.itemsize)
                 for (field, tile), region in zip(op.operands(), regions)}
@@ -253,7 +253,7 @@ class NativeReader:
         """Lower a search to its routine."""
         op = node.instruction
         symbols = [self.values.form(v) for v in op.symbols]
-        tiles = self.placed(op, regions, symbols)
+        tiles = self.operand_regions(op, regions, symbols)
         accesses = [accessed(tile, tiles[field.name], field.writes) for field, tile in op.operands()]
         arguments = (self.common.site(node.op), *[tiles[name].address for name in names])
         call = cpu.TileCall(search, arguments, op, regions, symbols, accesses)
@@ -264,19 +264,19 @@ class NativeReader:
         """Lower an operation that moves rows by their numbers to a routine."""
         op, read = node.op, node.instruction
         symbols = [self.values.form(v) for v in read.symbols]
-        placed = self.placed(read, regions, symbols)
-        starts = {name: region.address for name, region in placed.items()}
+        operand_regions = self.operand_regions(read, regions, symbols)
+        starts = {name: region.address for name, region in operand_regions.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
         # Each call has its own record, which threads overwrite that fail in this call at the same time.
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else table.access.free.over(symbols)
-        accesses = [accessed(tile, placed[field.name], field.writes, tile is not table)
+        accesses = [accessed(tile, operand_regions[field.name], field.writes, tile is not table)
                     for field, tile in read.operands()]
         arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         rows = replace(rows, streams=native.STREAMS in op.attributes and rows.can_stream)
-        self.function.add(cpu.TileCall(rows, arguments, read, regions, symbols, accesses, placed[piece]))
+        self.function.add(cpu.TileCall(rows, arguments, read, regions, symbols, accesses, operand_regions[piece]))
 
     def on_host(self, node: waist.TileInstruction, op: Op) -> None:
         site = self.common.site(node.op)

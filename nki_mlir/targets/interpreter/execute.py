@@ -118,7 +118,7 @@ class Pattern:
         steps = [step for step, _ in free]
         self.steps = tuple([self.dims[0][0] * self.row, *steps] if self.on_chip else steps)
         self.strides = tuple(s * tile.dtype.itemsize for s in self.steps)
-        self.is_whole = self.shape == tile.base_shape and self.steps == dense(self.shape)      # in the form of arrays
+        self.is_full_array = self.shape == tile.base_shape and self.steps == dense(self.shape)
         access = tile.access
         self.partition = compile_linear(access.partition) if access.partition is not None else lambda values: 0
         self.free = compile_linear(access.free)
@@ -130,7 +130,7 @@ class Pattern:
         if partition < 0 or partition + self.lanes >= self.partitions:
             self.outside(0, partition, partition + self.lanes, self.partitions)
         offset = (partition * self.row + free) * self.itemsize
-        if self.is_whole and array.dtype is self.dtype and array.shape == self.shape and type(array) is np.ndarray:
+        if self.is_full_array and array.dtype is self.dtype and array.shape == self.shape and type(array) is np.ndarray:
             return array
         return np.ndarray(self.shape, self.dtype, array, offset, self.strides)
 

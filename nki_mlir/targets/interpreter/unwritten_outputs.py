@@ -107,7 +107,7 @@ def mark(use: ir.OpOperand, written: np.ndarray) -> bool:
 def mark_tile(space: "Space", name: str, tile: Tile, written: np.ndarray) -> None:
     op = space.op
     if not op.mask and not op.limits and not space.branches and all(isinstance(s.owner, ir.Block) for s in op.symbols):
-        return space.mark_whole(tile, written)
+        return space.mark_linear(tile, written)
     dims = tuple(n for _, n in tile.access.dims)
     extents, axes = (op.iteration().extents, op.iteration().axes[name]) if op.mask else (dims, range(len(dims)))
     total = prod(extents) * prod(map(len, space.spans.values()))
@@ -154,7 +154,7 @@ class Space:
         for operand in value.owner.operation.operands:
             self.root(operand)
 
-    def mark_whole(self, tile: Tile, written: np.ndarray) -> None:
+    def mark_linear(self, tile: Tile, written: np.ndarray) -> None:
         """Mark a pattern that is linear in loop variables and program ids, for all values of these."""
         if any(not len(span) for span in self.spans.values()):
             return

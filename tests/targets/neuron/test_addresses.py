@@ -16,7 +16,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict, BlocksWhole, allocate
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict, BlocksNotSplit, allocate
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_module, emit_variants
 from nki_mlir.targets.neuron.codegen.split_blocks import BlocksApart
 from nki_mlir.targets.neuron.simulator import simulate
@@ -153,7 +153,7 @@ def test_error__blocks_that_are_used_together_and_lie_apart(second):
 
 
 def test_error__blocks_that_were_not_split():
-    with pytest.raises(BlocksWhole, match="both has an address for each of its blocks, but is a single buffer"):
+    with pytest.raises(BlocksNotSplit, match="both has an address for each of its blocks, but is a single buffer"):
         allocate(pair(((64, 96), (64, 128))))
 
 

@@ -140,7 +140,7 @@ class FreshBuffers:
             fresh = self.open(view.root)
             if fresh is None:
                 continue
-            if view.root in sources or op.mask or not tile.layout.form.is_whole or fresh.state is not False:
+            if view.root in sources or op.mask or not tile.layout.form.covers_buffer or fresh.state is not False:
                 fresh.zeroed = True
             else:
                 self.wrote(fresh, view, (Linear(), ((1, view.size),)))

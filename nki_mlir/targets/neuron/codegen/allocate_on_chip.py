@@ -64,7 +64,7 @@ class AddressConflict(NkiMlirError):
     fix = "choose addresses that do not overlap, or use one only after the other's last use"
 
 
-class BlocksWhole(NkiMlirError):
+class BlocksNotSplit(NkiMlirError):
     code = "NKI-ADDRESS"
     message = "{buffer} has an address for each of its blocks, but is a single buffer"
     fix = "run split-blocks first"
@@ -102,7 +102,7 @@ def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
     lifetimes, machine = Liveness(code), code.machine
     for buffer in lifetimes.of:
         if buffer.addresses:
-            raise BlocksWhole(buffer=buffer.name).located(buffer.location)
+            raise BlocksNotSplit(buffer=buffer.name).located(buffer.location)
     marks = []
     for space in (SBUF, PSUM):
         lives = [life for life in lifetimes.of.values() if life.buffer.space == space]
@@ -196,7 +196,7 @@ GENEROUS = 32                   # bytes: rows that start at a multiple are read 
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
 NEXT, LOWEST, TIGHTEST, ENDS = "next", "lowest", "tightest", "ends"     # how a room is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
-Placed = tuple[Lifetime, int, int]      # a buffer with its interval
+AllocatedBuffer = tuple[Lifetime, int, int]      # a buffer with its interval
 
 
 def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime],
@@ -213,7 +213,7 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
     return None
 
 
-def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Placed], needed: int,
+def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer], needed: int,
              thorough: bool) -> Iterator[list[int] | None]:
     """Yield ways to place buffers, roomy ones first."""
     if memory.bank:
@@ -260,12 +260,12 @@ class Packing:
     alignment: int
     room: str
 
-    def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
+    def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
         """Return addresses of buffers that are sorted by first use; None if there is no room for one."""
-        placed = self.beside(lives, fixed)
-        return None if placed is None else [start for _, start, _ in placed]
+        allocated = self.beside(lives, fixed)
+        return None if allocated is None else [start for _, start, _ in allocated]
 
-    def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
+    def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
         """Return the addresses if buffers with long live ranges are placed first."""
         long = max((life.last for life in lives), default=0) // LONG
         long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
@@ -277,13 +277,13 @@ class Packing:
         address_of = {life: start for life, start, _ in (*long_lived, *short_lived)}
         return [address_of[life] for life in lives]
 
-    def beside(self, lives: Sequence[Lifetime], placed: Sequence[Placed]) -> list[Placed] | None:
+    def beside(self, lives: Sequence[Lifetime], allocated: Sequence[AllocatedBuffer]) -> list[AllocatedBuffer] | None:
         """Return buffers in order of first use with their intervals, beside those that have theirs."""
-        placed_by_step = sorted(placed, key=lambda entry: entry[0].first)
-        begins = deque(placed_by_step)
+        allocated_by_step = sorted(allocated, key=lambda entry: entry[0].first)
+        begins = deque(allocated_by_step)
         active: list[Interval] = []                     # of buffers that are live, by address
         ends: list[tuple[int, Interval]] = []           # their last steps, as a heap
-        results: list[Placed] = []
+        results: list[AllocatedBuffer] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
         large = sizes[len(sizes) // 2] if sizes else 0
         cursor = 0
@@ -291,9 +291,9 @@ class Packing:
             while ends and ends[0][0] < life.first:
                 del active[bisect_left(active, heappop(ends)[1])]
             occupied = active
-            if placed_by_step:
-                placed_by_step = [entry for entry in placed_by_step if entry[0].last >= life.first]
-                occupied = sorted([*active, *((start, after) for other, start, after in placed_by_step
+            if allocated_by_step:
+                allocated_by_step = [entry for entry in allocated_by_step if entry[0].last >= life.first]
+                occupied = sorted([*active, *((start, after) for other, start, after in allocated_by_step
                                               if other.first <= life.last)])
             size = life.buffer.bytes_per_partition
             while begins and begins[0][0].first <= life.first:      # so that it does not matter which are fixed
@@ -340,7 +340,7 @@ class Packing:
         step = self.step(life)
         return max(start, at // step * step)
 
-    def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
+    def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
         """Return the addresses if large buffers are placed first, which leaves smaller gaps."""
         slots: list[Slot] = []                          # by address; buffers of one slot are live at different times
         by_interval: dict[Interval, Slot] = {}

@@ -55,14 +55,14 @@ class _RecordsWriter:
     # -- arguments -----------------------------------------------------------------------------------------------------
     def arguments(self) -> None:
         """Map tensors, and program ids that instructions still read, to the function's arguments."""
-        by_place = {(b.role, b.index): b for b in self.code.globals}
+        by_role = {(b.role, b.index): b for b in self.code.globals}
         programs = {p.axis: p for p in self.code.programs}
         for argument, spec in zip(self.block_now.arguments, self.kernel.arguments):
             if spec.kind == "program_id":
                 if spec.index in programs:
                     self.values[programs[spec.index]] = argument
             else:
-                self.buffers[by_place["output" if spec.kind == "shared" else "input", spec.index]] = argument
+                self.buffers[by_role["output" if spec.kind == "shared" else "input", spec.index]] = argument
 
     def signature(self) -> None:
         """Drop the program ids and the grid if loops replace them."""

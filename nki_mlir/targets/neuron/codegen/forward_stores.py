@@ -265,7 +265,7 @@ def distance(load: DmaCopyOp, store: StoredTile) -> int | None:
     not have all elements that the load reads, in their order."""
     loaded, outside, stored = load.dst.access, load.src.access, store.tile.access
     dtypes = {loaded.dtype, outside.dtype, stored.dtype, load.dst.base_dtype, store.tile.base_dtype}
-    if len(dtypes) > 1 or not load.dst.form.is_whole or loaded.partition != stored.partition or (
+    if len(dtypes) > 1 or not load.dst.form.covers_buffer or loaded.partition != stored.partition or (
             loaded.symbols_used() or stored.symbols_used() or len(outside.dims) != len(loaded.dims)):
         return None
     columns = outside.free.const - store.access.free.const
@@ -291,7 +291,7 @@ def columns_of_rows(tile: Tile, outside: Access) -> int:
     run = nest_of(access.dims[1:], 1)           # in elements
     (row, rows), partitions = outside.dims[0], access.dims[0]
     dtypes = {access.dtype, outside.dtype, tile.base_dtype}
-    if len(dtypes) > 1 or not tile.form.is_whole or access.partition != NOTHING or access.free != NOTHING or (
+    if len(dtypes) > 1 or not tile.form.covers_buffer or access.partition != NOTHING or access.free != NOTHING or (
             partitions != (1, rows) or outside.dims[1:] != access.dims[1:] or run.pairs or not run.exact or run.shift):
         return 0
     return run.extent if run.extent == tile.form.row and (rows == 1 or run.extent <= abs(row)) else 0

@@ -34,7 +34,7 @@ def reads(op: Op, buffer: object) -> bool:
     return any(tile.handle is buffer for _, tile in op.sources())
 
 
-def reads_whole(op: TensorReduceOp, tile: Tile) -> bool:
+def combines_each_partition(op: TensorReduceOp, tile: Tile) -> bool:
     """Return whether a reduction combines all elements of each partition of a tile, along one axis or along several."""
     if op.axes != tuple(range(1, len(op.src.shape))):
         return False
@@ -89,7 +89,7 @@ def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
 def reducing(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
     """Return the first operation, which also reduces its result as the second does."""
     assert isinstance(second, TensorReduceOp)
-    if intermediate.dtype is not FLOAT32 or second.negate or not reads_whole(second, intermediate) or (
+    if intermediate.dtype is not FLOAT32 or second.negate or not combines_each_partition(second, intermediate) or (
             first.compute is not FLOAT32 or second.compute is not FLOAT32):
         return None
     if reads(first, second.dst.handle):

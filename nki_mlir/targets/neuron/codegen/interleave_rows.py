@@ -130,7 +130,7 @@ def row_transfer(step: InstructionStep, loop: Loop) -> RowTransfer | None:
         return None
     loads = op.src.space == HBM
     home, chip = (op.src, op.dst) if loads else (op.dst, op.src)
-    if chip.space != SBUF or not chip.layout.form.is_whole or any(
+    if chip.space != SBUF or not chip.layout.form.covers_buffer or any(
             tile.dtype is not tile.base_dtype for tile in (chip, home)):
         return None
     partitions, row = chip.partitions, chip.row

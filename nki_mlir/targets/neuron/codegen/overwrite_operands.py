@@ -57,7 +57,7 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
     for at, step in enumerate(run):
         op = step.op
         if results and not results.isdisjoint([tile.handle for tile in tiles_of(step)]):
-            op = changed(op, lambda tile: placed(tile, overwritten))
+            op = changed(op, lambda tile: in_operand_buffer(tile, overwritten))
             step.op, step.work = op, None
         result = result_of(op)
         if result is None or result.handle not in candidates or first[result.handle] != at:
@@ -73,7 +73,7 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
                 overwritten[result.handle] = buffer
                 results.add(result.handle)
                 last[buffer] = last[result.handle]
-                step.op, step.work = changed(op, lambda tile: placed(tile, overwritten)), None
+                step.op, step.work = changed(op, lambda tile: in_operand_buffer(tile, overwritten)), None
                 break
     return results
 
@@ -114,7 +114,7 @@ def is_like(buffer: DeviceBuffer, result: DeviceBuffer) -> bool:
         result.partitions, result.bytes_per_partition, result.dtype)
 
 
-def placed(tile: Tile, overwritten: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
+def in_operand_buffer(tile: Tile, overwritten: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
     """Return the tile in the buffer of the operand over which its buffer is written."""
     buffer = overwritten.get(tile.handle)
     return tile if buffer is None else Tile(buffer, tile.space, buffer.shape, buffer.dtype, tile.access, tile.label)

@@ -15,7 +15,7 @@ from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 Span = list[int]                # the first and the last instruction of a stream that uses a buffer
 
 
-class PlacedBuffer(NamedTuple):
+class BufferTiles(NamedTuple):
     """A buffer's tiles, by pattern, which buffers at one address share; and by the engine's number, its span."""
 
     tiles: dict[Access, Tile]
@@ -28,7 +28,7 @@ class PhysicalTiles:
     def __init__(self, machine: Machine, variables: Mapping[DeviceBuffer, Variable]) -> None:
         self.machine, self.variables = machine, variables
         self.in_memory: dict[object, dict[Access, Tile]] = {}   # by HBM buffer or on-chip address
-        self.buffers: dict[DeviceBuffer, PlacedBuffer] = {}
+        self.buffers: dict[DeviceBuffer, BufferTiles] = {}
         self.no_extra: dict[str, Any] = {}      # shared, since no pass changes the attributes of an operation
 
     def instruction(self, op: Op, number: int, at: int, symbols: tuple[Register, ...], engine: str) -> Op:
@@ -47,11 +47,11 @@ class PhysicalTiles:
     def used(self, tile: Tile, number: int, at: int) -> Tile:
         """Return the physical tile, and note that instruction ``at`` of engine ``number`` uses it."""
         buffer, access = tile.handle, tile.access
-        placed = self.buffers.get(buffer)
-        if placed is None:
+        buffer_tiles = self.buffers.get(buffer)
+        if buffer_tiles is None:
             key = buffer if tile.space == HBM else (tile.space, buffer.address)
-            placed = self.buffers[buffer] = PlacedBuffer(self.in_memory.setdefault(key, {}), {})
-        tiles, spans = placed
+            buffer_tiles = self.buffers[buffer] = BufferTiles(self.in_memory.setdefault(key, {}), {})
+        tiles, spans = buffer_tiles
         span = spans.get(number)
         if span is None:
             spans[number] = [at, at]
@@ -78,5 +78,5 @@ class PhysicalTiles:
         """Return the live ranges of the buffers on chip."""
         return [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
                                 b.bytes_per_partition, tuple([(engines[e], begin, end)
-                                                              for e, (begin, end) in sorted(placed.spans.items())]))
-                for b, placed in self.buffers.items() if b.address is not None]
+                                                              for e, (begin, end) in sorted(tiles.spans.items())]))
+                for b, tiles in self.buffers.items() if b.address is not None]

@@ -22,7 +22,7 @@ NUMBER = struct.Struct("<I")
 EXTENT = struct.Struct("<Q")
 NAME = struct.Struct("<H")
 QUEUE = struct.Struct("<HBB")               # name, engine, semaphore
-PLACE = struct.Struct("<HI")                # file, line
+LOCATION = struct.Struct("<HI")                # file, line
 CODE = {engine: f"C{engine.asm}".ljust(4, "_").encode()[:4] for engine in ENGINES}
 
 
@@ -45,7 +45,7 @@ def encode_program(program: Program) -> bytes:
     sections[b"NOTE"] = b"".join(NUMBER.pack(string(note)) for note in program.notes)
     for engine, stream in program.streams.items():
         sections[CODE[engine]] = b"".join(located(encoder, i, engine) for i in stream)
-    sections[b"LOCS"] = b"".join(PLACE.pack(*location) for location in encoder.locations.numbers)
+    sections[b"LOCS"] = b"".join(LOCATION.pack(*location) for location in encoder.locations.numbers)
     if program.live:                # after the strings of instructions, whose numbers have 16 bits
         sections[b"LIVE"] = b"".join(NUMBER.pack(string(str(live))) for live in program.live)
     texts = [s.encode() for s in encoder.strings.numbers]
@@ -94,7 +94,8 @@ def decode_program(data: bytes) -> Program:
         if live is None:
             raise BadBinary(what=f"'{string(number)}' is not a live range")
         program.live.append(live)
-    locations = [Location(string(file), line, 0) for file, line in records(sections[b"LOCS"], PLACE, "the locations")]
+    locations = [Location(string(file), line, 0)
+                 for file, line in records(sections[b"LOCS"], LOCATION, "the locations")]
     decoder = Decoder(machine, program.variables, strings, locations)
     for engine, tag in CODE.items():
         code = Bytes(sections[tag], f"the stream of {engine.asm}")

@@ -73,10 +73,10 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
     path = check_folder(folder)
     texts: dict[str, str | bytes] = {
         JSON: json.dumps(profile, separators=(",", ":")), TRACE: trace(profile), PAGE: page(profile)}
-    return write_whole(texts, path)
+    return write_profile_files(texts, path)
 
 
-def write_whole(texts: Mapping[str, str | bytes], folder: Path) -> list[Path]:
+def write_profile_files(texts: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     """Write all files of a profile into a folder, or none of them and raise ``ProfileFolder``. Without files, folders
     that did not exist are removed again."""
     written: list[Path] = []

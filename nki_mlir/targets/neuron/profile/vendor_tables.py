@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.machine import Engine, machine_named
-from nki_mlir.targets.neuron.profile import write_whole
+from nki_mlir.targets.neuron.profile import write_profile_files
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
 from nki_mlir.targets.neuron.profile.vendor_meetings import barrier_rows, collective_rows
@@ -66,7 +66,8 @@ def write_into(document: Document, target: Path) -> list[Path]:
         raise NoParquet
     tables = vendor_tables(document)
     # The document has a table only where it has rows.
-    return write_whole({f"{name}.parquet": parquet_bytes(rows) for name, rows in tables.items() if rows}, target)
+    files = {f"{name}.parquet": parquet_bytes(rows) for name, rows in tables.items() if rows}
+    return write_profile_files(files, target)
 
 
 def parquet_bytes(rows: Sequence[Row]) -> bytes:

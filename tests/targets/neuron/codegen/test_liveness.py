@@ -12,7 +12,7 @@ from nki_mlir.targets.neuron.codegen.records import Block, InstructionStep, Load
 from ..code_builder import Builder
 
 SHAPE = (4, 4)
-WHOLE = (0, 4, 0, 4)
+COMPLETE = (0, 4, 0, 4)
 
 
 def statements(b: Builder, rng: random.Random, buffers: list, depth: int) -> None:
@@ -22,9 +22,9 @@ def statements(b: Builder, rng: random.Random, buffers: list, depth: int) -> Non
         match rng.choice(["copy", "copy", "own"] + ["loop", "while", "branch"] * (depth > 0)):
             case "own":
                 buffers.append(b.on_chip(f"t{rng.random()}", SHAPE))
-                b.memset((buffers[-1], *WHOLE), 1)
+                b.memset((buffers[-1], *COMPLETE), 1)
             case "copy":
-                b.copy((rng.choice(buffers), *WHOLE), (rng.choice(buffers), *WHOLE))
+                b.copy((rng.choice(buffers), *COMPLETE), (rng.choice(buffers), *COMPLETE))
             case "loop":
                 with b.loop(3):
                     statements(b, rng, visible, depth - 1)
@@ -79,7 +79,7 @@ def test_buffers_are_needed_from_their_first_to_their_last_use(seed):
     b, rng = Builder(), random.Random(seed)
     buffers = [b.on_chip(f"first{k}", SHAPE) for k in range(2)]
     for buffer in buffers:
-        b.memset((buffer, *WHOLE), 0)
+        b.memset((buffer, *COMPLETE), 0)
     statements(b, rng, buffers, 3)
     live, uses = Liveness(b.code), Uses(b.code.body)
     assert live.steps == list(steps_in(b.code.body))
