@@ -60,8 +60,7 @@ def _read(text: str, name: str) -> tuple[list[TextError], bool]:
     try:
         if text.strip():
             with limited_time():
-                # MLIR locates an error at the end of a text without a line break before its last word.
-                read_module(text if text.endswith("\n") else f"{text}\n", name)
+                read_module(text, name)
     except MalformedInput as error:
         return [(d.line - 1, d.column - 1, d.message) for d in error.diagnostics], False
     except NkiMlirError as error:
