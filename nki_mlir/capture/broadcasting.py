@@ -27,7 +27,8 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
     missing = len(shape) - view.ndim
     if missing > 0 and repeats_behind(view.shape, shape):
         view = view.with_unit_dims(range(view.ndim, len(shape)), len(shape))
-    if missing < 0 and [n for n in view.shape if n != 1] == [n for n in shape if n != 1]:
+    if missing < 0 and [n for n in view.shape if n != 1] == [n for n in shape if n != 1] and (
+            view.shape[0] == shape[0] or not view.buffer.on_chip):
         return view.reshape(shape)
     return view.broadcast_to(shape)
 

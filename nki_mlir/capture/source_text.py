@@ -144,7 +144,7 @@ def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:
 def _bound(node: ast.AST) -> list[str]:
     """Return the names that a node can bind."""
     match node:
-        case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
+        case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
             return [name]
         case ast.alias(name, asname):
             return [asname or name.split(".")[0]]

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 from nki_mlir import check
+from nki_mlir.capture.operation_limit import limited
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import LimitText
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import isa, nki
 from nki_mlir.language.current import language as current
+from nki_mlir.progress import ignore
 
 X = np.ones((4, 4), np.float32)
 
@@ -59,3 +61,20 @@ def test_limit_is_a_number(monkeypatch):
     monkeypatch.setenv("NKI_MLIR_OPERATIONS", "many")
     with pytest.raises(LimitText, match="NKI_MLIR_OPERATIONS is many, which must be a positive number of operations"):
         beta.jit(beta_kernel)(X, 0)
+
+
+def test_operations_are_counted_up_to_the_limit_and_reported(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_OPERATIONS", "6")
+    reported = []
+    count = limited(reported.append)
+    count()
+    count(3)
+    count(2)
+    assert reported == [1, 3, 2]
+    with pytest.raises(NkiMlirError, match="the kernel has performed 6 operations, the limit of a capture or check"):
+        count()
+    assert reported == [1, 3, 2]
+    silent = limited(ignore)
+    silent(6)
+    with pytest.raises(NkiMlirError, match="has performed 6 operations"):
+        silent()

@@ -229,6 +229,17 @@ def scalar_chosen_by_symbolic_if(x, o):
         copy_rows(o, x, i, scale)
 
 
+@probe(loops=0, because="changes Python state: scale")
+def state_that_else_restores(x, o):
+    scale = 1.0
+    for i in nl.affine_range(4):
+        if i < 2:
+            scale = 2.0
+        else:
+            scale = 1.0
+        copy_rows(o, x, i, scale)
+
+
 @probe(loops=0, because="changes Python state: tile")
 def tensor_chosen_by_symbolic_if(x, o):
     one, two = nl.load(rows(x, 0)), nl.load(rows(x, 1))
