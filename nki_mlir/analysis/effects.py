@@ -24,7 +24,8 @@ RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memr
 VIEWS = ("nki.view", "memref.subview", "memref.reinterpret_cast", *RESHAPES)
 END_OF_MEMORY = "memref.dealloc"        # ends the live range of a buffer, and has no other effect
 COUNTED = 1 << 24               # elements of a buffer that are counted one by one
-NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
+NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply", "linalg.index", "linalg.yield")
+NUMBERS = "arith.", "math.", "scalar."          # dialects whose operations compute numbers
 
 
 @dataclass
@@ -67,9 +68,10 @@ def effects_of(op: Operation) -> Effects:
 
 
 def _add(op: Operation, effects: Effects) -> None:
-    if op.name in NO_EFFECT:
+    name = op.name
+    if name in NO_EFFECT or (name.startswith(NUMBERS) and name != "arith.select"):       # that may select a buffer
         return
-    if op.name in ("linalg.generic", "linalg.fill", "linalg.copy"):
+    if name in ("linalg.generic", "linalg.fill", "linalg.copy"):
         inputs, _ = op.attributes["operandSegmentSizes"]
         for k, value in enumerate(op.operands):
             if isinstance(value.type, ir.MemRefType):
@@ -77,7 +79,7 @@ def _add(op: Operation, effects: Effects) -> None:
                     effects.reads.add(memory_of(value))
                     continue
                 effects.writes.add(memory_of(value))
-                if op.name == "linalg.generic" and has_uses(op.regions[0].blocks[0].arguments[k]):
+                if name == "linalg.generic" and has_uses(op.regions[0].blocks[0].arguments[k]):
                     effects.reads.add(memory_of(value))
         return
     if is_tile_op(op):
@@ -91,7 +93,7 @@ def _add(op: Operation, effects: Effects) -> None:
     for value in op.operands:
         if isinstance(value.type, ir.MemRefType) and not is_tile_op(op):
             effects.reads.add(memory_of(value))
-            if op.name != "memref.load":
+            if name != "memref.load":
                 effects.writes.add(memory_of(value))
 
 

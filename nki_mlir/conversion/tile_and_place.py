@@ -19,7 +19,7 @@ tile on chip has, and stores no result that nothing reads.
 
 from dataclasses import fields
 
-from nki_mlir.analysis.effects import effects_of, has_uses, memory_of
+from nki_mlir.analysis.effects import has_uses, memory_of
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import errors_at
@@ -27,6 +27,7 @@ from nki_mlir.graph.choices import TileChoices
 from nki_mlir.graph.kernel_rows import rows_of_kernels
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement
+from nki_mlir.graph.tile_cache import TileCache
 from nki_mlir.graph.tiles import drop_unread, load_on_chip
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
@@ -95,7 +96,7 @@ def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Opera
         for gather in gathers:
             placement.gather(op, gather)
         if isinstance(nest.body, Constant) and not nest.reduced:
-            fold = next_operation(op)
+            fold = next_operation(op, placement.tiles.cache)
             if fold is not None and fold.name == "linalg.generic" and in_hbm(fold):
                 after, _, before = read_nest(fold)
                 if after.reduced and not before and same_output(nest, after):
@@ -104,11 +105,11 @@ def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Opera
         placement.write(op, nest, symbols, next((value for fold, value in starts if fold == op), None))
 
 
-def next_operation(op: Operation) -> Operation | None:
+def next_operation(op: Operation, cache: TileCache) -> Operation | None:
     """Return the next operation that touches the buffer that an operation writes."""
     block = [other.operation for other in op.block.operations]
     buffer = memory_of(op.operands[len(op.operands) - 1])
-    return next((other for other in block[block.index(op) + 1:] if effects_of(other).touches(buffer)), None)
+    return next((other for other in block[block.index(op) + 1:] if cache.effects_of(other).touches(buffer)), None)
 
 
 def same_output(fill: TileNest, fold: TileNest) -> bool:

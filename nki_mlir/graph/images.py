@@ -11,17 +11,17 @@ one of its neighbours:
 ``r`` counts lines up to ``s``, the step from a line of results to the next. Padding is written on chip.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
 from math import prod
 from typing import NamedTuple
 
-from nki_mlir.analysis.effects import effects_of, memory_of, users_through_views
+from nki_mlir.analysis.effects import memory_of, users_through_views
 from nki_mlir.bindings import Operation, enclosing
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile, joined_dims
 from nki_mlir.graph.nests import in_hbm, read_nest
-from nki_mlir.graph.tile_cache import STRUCTURED, Elements, elements_of
+from nki_mlir.graph.tile_cache import STRUCTURED, Elements, TileCache, elements_of
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
@@ -145,20 +145,19 @@ def source_of(nest: TileNest, form: Image, value: float) -> ImageSource | None:
     return ImageSource(source, tuple(bands), value)
 
 
-def padded_source(operations: Sequence[Operation], numbers: Mapping[Operation, int], number: int, nest: TileNest
-                  ) -> tuple[float, Operation] | None:
-    """Return the value of the padding around the elements that a copy writes, the operation of this number, and the
-    next operation that reads them; None if other operations write the buffer before. ``numbers`` are those of all
-    operations."""
+def padded_source(cache: TileCache, nest: TileNest) -> tuple[float, Operation] | None:
+    """Return the value of the padding around the elements that a copy writes, the operation that is emitted, and the
+    next operation that reads them; None if other operations write the buffer before."""
+    operations, numbers, number = cache.operations, cache.numbers_of, cache.at
     op = operations[number]
     buffer = memory_of(op.operands[len(op.operands) - 1])
     users = sorted({numbers[other] for user in users_through_views(buffer) for other in (user, *enclosing(user))
                     if other in numbers})
-    touching = [n for n in users if n != number and effects_of(operations[n]).touches(buffer)]
+    touching = [n for n in users if n != number and cache.effects_of(operations[n]).touches(buffer)]
     before = [operations[n] for n in touching if n < number]
     after = next((operations[n] for n in touching if n > number), None)
     if len(before) != 1 or before[0].name not in STRUCTURED or not in_hbm(before[0]) or (
-            after is None or buffer not in effects_of(after).reads):
+            after is None or buffer not in cache.effects_of(after).reads):
         return None
     fill, _, gathers = read_nest(before[0])
     if gathers or fill.reduced or not isinstance(fill.body, Constant) or (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of
+from nki_mlir.analysis.effects import VIEWS, Effects, effects_of, memory_of
 from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
@@ -120,9 +120,9 @@ def elements_in(value: Value) -> Elements:
                     frozenset(start.terms))
 
 
-def read_by(op: Operation) -> list[Elements]:
-    """Return the elements that an operation, or one inside it, reads."""
-    reads, views = effects_of(op).reads, []
+def read_by(op: Operation, effects: Effects) -> list[Elements]:
+    """Return the elements that an operation, or one inside it, reads, from its effects."""
+    reads, views = effects.reads, []
     if op.name in STRUCTURED:
         views = [v for v in op.operands if isinstance(v.type, ir.MemRefType) and memory_of(v) in reads]
     return [elements_in(value) for value in (*views, *(reads - {memory_of(v) for v in views}))]
@@ -142,6 +142,7 @@ class TileCache:
         self.at = 0                                         # number of the operation that is emitted
         self.readers: dict[Value, list[tuple[int, Region]]] = {}    # operations that read a buffer, and what of it
         self.numbers: dict[Elements, list[int]] = {}        # the operations that read elements, as far as known
+        self.effects: dict[Operation, Effects] = {}         # of operations of the graph
 
     def begin(self, op: Operation) -> None:
         """Advance to an operation: forget the elements that the operations in between change, and the tiles that
@@ -162,8 +163,14 @@ class TileCache:
         self.operations = [entry.operation for entry in block.operations]
         self.numbers_of = {op: number for number, op in enumerate(self.operations)}
         for op, number in self.numbers_of.items():
-            for elements in read_by(op):
+            for elements in read_by(op, self.effects_of(op)):
                 self.readers.setdefault(elements.buffer, []).append((number, elements.region))
+
+    def effects_of(self, op: Operation) -> Effects:
+        """Return the effects of an operation of the graph, which stays as it is until all are emitted."""
+        if op not in self.effects:
+            self.effects[op] = effects_of(op)
+        return self.effects[op]
 
     def read_now(self, value: Value) -> None:
         """Note that the operation which is emitted reads a buffer that it has allocated."""

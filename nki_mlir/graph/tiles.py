@@ -13,7 +13,7 @@ after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) o
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nki_mlir.analysis.effects import users_through_views
+from nki_mlir.analysis.effects import effects_of, users_through_views
 from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
@@ -38,7 +38,8 @@ def drop_unread(function: Operation) -> None:
         buffer, users = alloc.results[0], users_through_views(alloc.results[0])
         if any(op.name not in STRUCTURED for op in users):
             continue
-        read = [elements.region for op in users for elements in read_by(op) if elements.buffer == buffer]
+        read = [elements.region for op in users for elements in read_by(op, effects_of(op))
+                if elements.buffer == buffer]
         for op in users:
             written = elements_in(op.operands[len(op.operands) - 1])
             if written.buffer == buffer and not any(written.region.overlaps(region) for region in read):
