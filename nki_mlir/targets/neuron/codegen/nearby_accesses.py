@@ -2,14 +2,14 @@
 """The accesses to a memory with many distinct regions, of which only neighbouring ones are compared.
 
 The memory is divided into buckets of several sizes, and an access is noted in the smallest one or two buckets that
-contain it. The columns of tiles that are side by side in a matrix show that they do not overlap. A write through
+contain it. The columns of tiles that are side by side in a matrix show that they do not overlap. Accesses whose address
+has the same registers have their own buckets, in which they are as far apart as without the registers. A write through
 registers, which may touch all bytes of a range, comes after all accesses in the range. Steps after the write then need
 not come after these accesses, too, unless their address has the same registers.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from nki_mlir.waist.overlap import ByteNest, Region
@@ -27,7 +27,6 @@ class TrackedAccess:
     node: int
     seen: int = -1              # the query that looked at it last
     live: bool = True
-    superseded: bool = False        # a write through registers comes after it
 
     def overwrite(self, region: Region) -> None:
         """Forget the bytes that a write to an overlapping region covers."""
@@ -50,15 +49,79 @@ class Nearby(NamedTuple):
     strips: tuple[int | None, ...] | None
 
 
-class NearbyAccesses:
-    """The accesses of a memory of ``size`` bytes, in buckets."""
+class Buckets:
+    """Accesses whose addresses have the same registers, by their starts without these, in a memory of ``size`` bytes.
+    """
 
-    def __init__(self, size: int = 0) -> None:
-        self.size = size
+    def __init__(self, size: int) -> None:
+        self.width = max(256, size // BUCKETS)          # bytes of the smallest buckets
         self.pitch: int | None = None                   # bytes of a row, of a memory that is used as a matrix
         self.buckets: dict[tuple[int, int], Bucket] = {}
         self.near: dict[Region, Nearby] = {}
         self.levels: set[int] = set()                   # in use
+        self.all: Entries = [], []
+
+    def add(self, access: TrackedAccess, writes: bool) -> None:
+        region, level = access.region, 0
+        while level < LEVELS - 1 and self.width * FACTOR ** level < region.nest.extent:
+            level += 1
+        self.levels.add(level)
+        if region.nest.pairs and self.pitch is None:
+            self.pitch = region.nest.pairs[0][0]
+        strips = self.strips(region)
+        for bucket in self.buckets_at(region.start, region.start + region.nest.extent, level):
+            for k in (None,) if strips is None else strips:
+                bucket.setdefault(k, ([], []))[int(writes)].append(access)
+        self.all[int(writes)].append(access)
+
+    def entries_near(self, region: Region) -> list[Entries]:
+        """Return the entries of the buckets and strips that a region touches."""
+        near = self.near_region(region)
+        if near.strips is None:
+            return [entries for bucket in near.buckets for entries in bucket.values()]
+        return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
+
+    def entries_within(self, low: int, high: int) -> list[Entries]:
+        """Return the entries of the buckets that a range touches."""
+        return [entries for level in self.levels for bucket in self.buckets_at(low, high, level)
+                for entries in bucket.values()]
+
+    def near_region(self, region: Region) -> Nearby:
+        """Return the strips and buckets with the accesses that may touch a region."""
+        nearby = self.near.get(region)
+        if nearby is None or nearby.levels != len(self.levels) or nearby.pitch != self.pitch:
+            strips, end = self.strips(region), region.start + region.nest.extent
+            nearby = self.near[region] = Nearby(
+                len(self.levels), self.pitch,
+                [bucket for level in self.levels for bucket in self.buckets_at(region.start, end, level)],
+                None if strips is None else (None, *strips))
+        return nearby
+
+    def buckets_at(self, low: int, high: int, level: int) -> Iterator[Bucket]:
+        width = self.width * FACTOR ** level
+        for k in range(low // width, (high - 1) // width + 1):
+            key = level, k
+            yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
+
+    def strips(self, region: Region) -> range | None:
+        """Return the strips of the matrix that a region keeps to; None if they are not few."""
+        pitch = self.pitch
+        if pitch is None:
+            return None
+        inner = region.nest.extent
+        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
+            inner -= pitch * (region.nest.pairs[0][1] - 1)
+        column, width = region.start % pitch, max(1, pitch // COLUMNS)
+        strips = range(column // width, (column + inner - 1) // width + 1)
+        return strips if column + inner <= pitch and len(strips) <= SPREAD else None
+
+
+class NearbyAccesses:
+    """The accesses of a memory of ``size`` bytes."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+        self.buckets: dict[Hashable, Buckets] = {}      # by the registers of the addresses; None: they have none
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
         # By the registers of a write: earlier accesses that the write covers. Only a later access through the same
         # registers may still conflict with them.
@@ -66,15 +129,12 @@ class NearbyAccesses:
         self.met: dict[ByteNest, dict[int, bool]] = {}  # by the distance of equal nests, whether they share a byte
         self.queries = 0
 
-    @cached_property
-    def width(self) -> int:
-        """Bytes of the smallest buckets."""
-        return max(256, self.size // BUCKETS)
-
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
         self.queries += 1
-        several = self.entries_near(region)
+        several = self.entries_of_others(region)
+        if region.symbolic in self.buckets:
+            several += self.buckets[region.symbolic].entries_near(region)
         if self.superseded and region.symbolic in self.superseded:
             several.append(self.superseded[region.symbolic])
         for reads, written in several:
@@ -82,6 +142,16 @@ class NearbyAccesses:
                 self.compare(reads, region, writes, conflicting)
             if written:
                 self.compare(written, region, writes, conflicting)
+
+    def entries_of_others(self, region: Region) -> list[Entries]:
+        """Return entries, among them all that may touch a region and whose addresses do not have its registers."""
+        several: list[Entries] = []
+        for symbolic, buckets in self.buckets.items():
+            if symbolic is None and region.symbolic is not None:
+                several += buckets.entries_within(region.low, region.high)
+            elif symbolic != region.symbolic:
+                several.append(buckets.all)
+        return several
 
     def compare(self, entries: list[TrackedAccess], region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes of the entries that touch a region; drop the entries that a write to it covers."""
@@ -118,70 +188,26 @@ class NearbyAccesses:
             by_distance[distance] = other.overlaps(region)
         return by_distance[distance]
 
-    def entries_near(self, region: Region) -> list[Entries]:
-        """Return the entries of the buckets and strips that a region touches."""
-        near = self.near_region(region)
-        if near.strips is None:
-            return [entries for bucket in near.buckets for entries in bucket.values()]
-        return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
-
     def supersede(self, region: Region) -> None:
         """A write through registers comes after accesses that lie entirely in bytes that it may touch. From now on only
         accesses through the same registers look at these: all others come after the write."""
-        low, high, symbolic = region.low, region.high, region.symbolic
-        superseded = self.superseded.setdefault(symbolic, ([], []))
-        for several in self.entries_near(region):
+        low, high = region.low, region.high
+        superseded = self.superseded.setdefault(region.symbolic, ([], []))
+        for several in self.entries_of_others(region):
             for entries, moved in zip(several, superseded):
                 for access in entries:
-                    other = access.region
-                    if low <= other.low and other.high <= high and other.symbolic != symbolic and not access.superseded:
-                        access.superseded = True
-                        moved.append(access)
-                entries[:] = [access for access in entries if not access.superseded]
+                    if access.live and low <= access.region.low and access.region.high <= high:
+                        moved.append(replace(access))
+                        access.live = False
+                entries[:] = [access for access in entries if access.live]
 
     def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
-        if before is not None and before.live and not before.superseded and before.region == region:
+        if before is not None and before.live and before.region == region:
             before.node = node                      # the node completes after the one before
             return
         access = self.latest[key] = TrackedAccess(region, node)
-        level = 0
-        while level < LEVELS - 1 and self.width * FACTOR ** level < region.high - region.low:
-            level += 1
-        self.levels.add(level)
-        if region.nest.pairs and self.pitch is None:
-            self.pitch = region.nest.pairs[0][0]
-        strips = self.strips(region)
-        for bucket in self.buckets_at(region, level):
-            for k in (None,) if strips is None else strips:
-                bucket.setdefault(k, ([], []))[int(writes)].append(access)
-
-    def buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
-        width = self.width * FACTOR ** level
-        for k in range(region.low // width, (region.high - 1) // width + 1):
-            key = level, k
-            yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
-
-    def strips(self, region: Region) -> range | None:
-        """Return the strips of the matrix that a region keeps to; None if they are not few."""
-        pitch = self.pitch
-        if pitch is None or region.symbolic is not None:
-            return None
-        inner = region.nest.extent
-        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
-            inner -= pitch * (region.nest.pairs[0][1] - 1)
-        column, width = region.start % pitch, max(1, pitch // COLUMNS)
-        strips = range(column // width, (column + inner - 1) // width + 1)
-        return strips if column + inner <= pitch and len(strips) <= SPREAD else None
-
-    def near_region(self, region: Region) -> Nearby:
-        """Return the strips and buckets with the accesses that may touch a region."""
-        nearby = self.near.get(region)
-        if nearby is None or nearby.levels != len(self.levels) or nearby.pitch != self.pitch:
-            strips = self.strips(region)
-            nearby = self.near[region] = Nearby(
-                len(self.levels), self.pitch,
-                [bucket for level in self.levels for bucket in self.buckets_at(region, level)],
-                None if strips is None else (None, *strips))
-        return nearby
+        if region.symbolic not in self.buckets:
+            self.buckets[region.symbolic] = Buckets(self.size)
+        self.buckets[region.symbolic].add(access, writes)

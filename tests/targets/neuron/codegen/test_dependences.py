@@ -120,17 +120,17 @@ def test_accesses_that_a_write_through_registers_comes_after__are_implied(seed, 
     assert sum(map(len, fewer_edges)) < sum(map(len, all_edges))
 
 
-def test_tiles_side_by_side__are_not_compared():
+@pytest.mark.parametrize("register", [False, True])
+def test_tiles_side_by_side__are_not_compared(register):
     """The work grows with the number of tiles, not with its square."""
     count, compared = 400, 0
-    accesses = NearbyAccesses()
-    accesses.size = 128 * count * 64 * 4
+    accesses = NearbyAccesses(128 * count * 64 * 4)
     for k in range(count):
-        access = Access(FLOAT32, None, Linear(k * 64), ((count * 64, 128), (1, 64)))
-        region = region_of(access, "x")
-        near = accesses.near_region(region)
-        compared += sum(len(entries) for bucket in near.buckets for strip, both in bucket.items()
-                        if near.strips is None or strip in near.strips for entries in both)
+        start = Linear(k * 64, ((0, count * 64),)) if register else Linear(k * 64)
+        region = region_of(Access(FLOAT32, None, start, ((count * 64, 128), (1, 64))), "x", 0, 0, ("r",), ((0, 900),))
+        if k:
+            buckets = accesses.buckets[region.symbolic]
+            compared += sum(len(entries) for both in buckets.entries_near(region) for entries in both)
         earlier = set()
         accesses.earlier(region, True, earlier)
         assert not earlier
