@@ -335,7 +335,7 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
     def into(dst: str, target: TensorFact) -> list[str]:
         return calls.selecting(dst, selected, a.text("on_false_value"), comparisons)
     selection = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
-    dtype = a.dtype or terms.dtype_of(text)
+    dtype = (a.dtype or source.dtype).replace("nl.", f"{calls.nl}.", 1) or terms.dtype_of(text)
     return OperationText(selection, "", into, calls.shape_text(selection, text), dtype, "selected")
 
 

@@ -57,6 +57,7 @@ from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.tile_objects import TileObjects
 from nki_mlir.migration.transposed_tiles import transposed_tiles
+from nki_mlir.migration.updates_in_place import with_updates_in_place
 
 # Python that the vendor's parser refuses, and that is rewritten
 REWRITTEN = (python_subset.COMPREHENSION, python_subset.GENERATOR, python_subset.RAISE, python_subset.FORMAT,
@@ -301,8 +302,7 @@ class Kernels(TileObjects):
         self.enter_scope(tree, facts, is_kernel, closure)
         self.prelude, self.local = [[]], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
-        returned = getattr(self, "returned", [])
-        self.returned = []
+        returned, self.returned = getattr(self, "returned", []), []
         if is_kernel:
             self.axes = self.axes_of(tree)
             self.on_grid = bool(self.axes) and node.name.value not in self.on_cores
@@ -325,6 +325,7 @@ class Kernels(TileObjects):
             body = with_hoisted_counts(without_spare(body, self.vectors), self.vectors)
             self.retract_removals(body)
             body = with_shared_conditions(body, self.added_conditions, self.shorter)
+            body = with_updates_in_place(body, self.nl, self.nisa)
             function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                          params=self.annotations(parameters))
             if node.returns is not None and self.names.meaning(node.returns.annotation) in REMOVED_TYPES:

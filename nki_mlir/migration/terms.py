@@ -125,7 +125,7 @@ def subtract(left: str, right: str) -> str:
     if left == right:
         return "0"
     if a == 0:
-        return f"-{factor(right)}"
+        return negated(right)
     first = f"({left})" if _is_loose(left) else left
     node = None if SIMPLE.match(right) else _tree(right)
     inner = (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))) or _is_loose(right)
@@ -144,10 +144,25 @@ def multiply(left: str, right: str) -> str:
     if b == 1:
         return left
     if a == -1:
-        return f"-{factor(right)}"
+        return negated(right)
     if b == -1:
-        return f"-{factor(left)}"
+        return negated(left)
     return f"{factor(left)} * {factor(right)}"
+
+
+def negated(text: str) -> str:
+    """Return -text: ``b - a`` for a difference, ``-a * b`` for a product."""
+    node = None if SIMPLE.match(text) else _tree(text)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return ast.unparse(node.operand)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return subtract(ast.unparse(node.right), ast.unparse(node.left))
+    first = node
+    while isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
+        first = first.left
+    if first is not None and first is not node and SIMPLE.match(ast.unparse(first)):
+        return f"-{text}"
+    return f"-{factor(text)}"
 
 
 def product(parts: Iterable[str]) -> str:
