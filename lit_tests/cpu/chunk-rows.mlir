@@ -113,3 +113,36 @@ func.func @sums_of_rows(%x: !hbm {nki.name = "x"}, %y: memref<128xf32, "hbm"> {n
   linalg.copy ins(%s : !sums) outs(%y : memref<128xf32, "hbm">)
   return
 }
+
+// The two computations of exp share no memory, so chunks of both would save no traffic.
+// CHECK-LABEL: // @apart(x, w, y)
+// CHECK-NEXT:  //   exp_1048576_float32_{{[0-9a-f]+}}(x, [[E:memory.*]])
+// CHECK-NEXT:  //   exp_1048576_float32_{{[0-9a-f]+}}(w, [[F:memory.*]])
+// CHECK-NEXT:  //   {{[a-z]+}}_1024x1024_float32_{{[0-9a-f]+}}([[E]], [[E]], [[F]], [[F]], y)
+// CHECK-NEXT:  //   end
+func.func @apart(%x: !square_hbm {nki.name = "x"}, %w: !square_hbm {nki.name = "w"},
+                 %y: !square_hbm {nki.name = "y", nki.shared = 0 : i64}) {
+  %e = memref.alloc() : !square
+  %f = memref.alloc() : !square
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%x : !square_hbm) outs(%e : !square) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.exp %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%w : !square_hbm) outs(%f : !square) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.exp %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#turned, #id, #turned, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%e, %e, %f, %f : !square, !square, !square, !square) outs(%y : !square_hbm) {
+  ^bb0(%a: f32, %b: f32, %c: f32, %d: f32, %out: f32):
+    %0 = arith.mulf %a, %b : f32
+    %1 = arith.mulf %0, %c : f32
+    %2 = arith.mulf %1, %d : f32
+    linalg.yield %2 : f32
+  }
+  return
+}

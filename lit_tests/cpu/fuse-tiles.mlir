@@ -6,6 +6,9 @@
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#sums = affine_map<(d0, d1, d2) -> (d0, d1)>
 #flat = affine_map<(d0) -> (d0)>
 #turned = affine_map<(d0, d1) -> (d1, d0)>
 !hbm = memref<8x4xf32, "hbm">
@@ -288,6 +291,36 @@ func.func @folds(%x: !hbm, %r: !sums {nki.shared = 0 : i64}) {
     %1 = arith.addf %0, %s : f32
     linalg.yield %1 : f32
   }
+  return
+}
+
+// Products of matrices stay separate: alone, each is computed in register tiles.
+// CHECK-LABEL: func.func @products(
+// CHECK:         linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : {{.*}}) outs(%[[P:.*]] : memref<8x4xf32, "sbuf">)
+// CHECK:         linalg.generic {{.*}} ins(%{{.*}}, %{{.*}} : {{.*}}) outs(%[[Q:.*]] : memref<8x4xf32, "sbuf">)
+func.func @products(%x: memref<8x16xf32, "hbm">, %w: memref<16x4xf32, "hbm">, %v: memref<16x4xf32, "hbm">,
+                    %y: !hbm {nki.shared = 0 : i64}, %z: !hbm {nki.shared = 1 : i64}) {
+  %zero = arith.constant 0.0 : f32
+  %p = memref.alloc() : !tile
+  %q = memref.alloc() : !tile
+  linalg.fill ins(%zero : f32) outs(%p : !tile)
+  linalg.fill ins(%zero : f32) outs(%q : !tile)
+  linalg.generic {indexing_maps = [#left, #right, #sums], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%x, %w : memref<8x16xf32, "hbm">, memref<16x4xf32, "hbm">) outs(%p : !tile) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %0 = arith.mulf %a, %b : f32
+    %1 = arith.addf %out, %0 : f32
+    linalg.yield %1 : f32
+  }
+  linalg.generic {indexing_maps = [#left, #right, #sums], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%x, %v : memref<8x16xf32, "hbm">, memref<16x4xf32, "hbm">) outs(%q : !tile) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %0 = arith.mulf %a, %b : f32
+    %1 = arith.addf %out, %0 : f32
+    linalg.yield %1 : f32
+  }
+  linalg.copy ins(%p : !tile) outs(%y : !hbm)
+  linalg.copy ins(%q : !tile) outs(%z : !hbm)
   return
 }
 

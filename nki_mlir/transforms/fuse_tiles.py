@@ -7,7 +7,7 @@ after:   linalg.generic ins(%part) outs(%sums) { in * in + out }
 
 The pass fuses two operations if one reads each element of the other's result once, nothing else uses that result, and
 nothing writes the operands in between. Two short folds over the same elements, or over fields of the same records,
-become one walk with two results.
+become one walk with two results; products of matrices do not.
 
 A tile of narrow floats stays if the operation before it rounds several times and the operation after it computes a
 function of many instructions. If they were fused, native code would wait for each step in turn: the processor cannot
@@ -186,7 +186,8 @@ class _FunctionFusion:
 
     def short_fold(self, op: Operation | None) -> GenericOperation | None:
         nest = fusible(op) if op is not None and self.selects(op) else None
-        return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
+        return nest if nest is not None and not nest.parallel and not repeats_every_input(nest) and (
+            2 * work(nest.body) <= MOST_JOINED) else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
         """Return whether a fold may move to ``until``: no operation before ``until`` needs its result or writes its
@@ -251,6 +252,14 @@ def can_join(first: GenericOperation, second: GenericOperation) -> bool:
         return False
     return any(_lie_beside(v, w) for v, m in zip(first.inputs, first.maps) for w, n in zip(second.inputs, second.maps)
                if m == n and isinstance(v.type, ir.MemRefType) and isinstance(w.type, ir.MemRefType))
+
+
+def repeats_every_input(nest: GenericOperation) -> bool:
+    """Return whether a nest reads the elements of each input several times, as a product of matrices does. Native code
+    computes such a nest alone in register tiles, which load an element once for several results."""
+    long_axes = {axis for axis, extent in nest.extents.items() if extent > 1}
+    return all(long_axes - set(axes_of(indices)) for value, indices in nest.accesses
+               if isinstance(value.type, ir.MemRefType))
 
 
 def _lie_beside(a: Value, b: Value) -> bool:

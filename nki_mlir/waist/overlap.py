@@ -347,6 +347,13 @@ def are_apart(a: ByteRegion, b: ByteRegion) -> bool:
         distance.const + second.shift - first.shift)
 
 
+def may_interleave(a: ByteRegion, b: ByteRegion) -> bool:
+    """Return whether bytes of one access may lie between the first and the last byte of the other."""
+    distance = b.address.plus(a.address, -1)
+    return a.root == b.root and (bool(distance.symbols) or (
+        distance.const + b.reach[0] <= a.reach[1] and a.reach[0] <= distance.const + b.reach[1]))
+
+
 @dataclass(frozen=True)
 class Iterations:
     """The values ``span`` of a loop's ``variable``, and the symbols of its ``body``, some with ranges."""

@@ -5,9 +5,10 @@ before:  exp(x, t); add(t, sums); multiply(t, sums, y)
 after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
 
 The next operation finds the results of the previous one in the cache. The pass requires that a chunk of an operation
-reads no bytes that earlier operations write in other chunks. It compares chunks by the bytes that they touch: in memory
-that an operation writes, no two chunks share a byte. All chunks use the first chunk's part of a buffer that nothing
-else uses; it stays in the cache.
+reads no bytes that earlier operations write in other chunks. It compares chunks by the bytes that they touch: in
+memory that an operation writes, no two chunks share a byte. A loop ends before operations that meet no memory of
+those in it: chunks of both would save no traffic, and other passes divide them among threads. All chunks use the
+first chunk's part of a buffer that nothing else uses; it stays in the cache.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.schedule import dims_of, parts_of, reach_of, schedule, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.overlap import ByteRegion, Iterations
+from nki_mlir.waist.overlap import ByteRegion, Iterations, may_interleave
 
 MOST_CHUNKS = 64
 CHUNK = -(1 << 60)                  # the symbol of a chunk's number
@@ -136,7 +137,7 @@ class Run:
         """Append the nodes, with loops around groups of them."""
         begin = 0
         while begin < len(self.nodes):
-            end, parts, front = self.group(begin)
+            end, parts, front = self.connected(begin, *self.group(begin))
             if len(parts) > 1 and (sum(map(self.is_large, parts)) > 1 or self.is_read_elsewhere(parts)):
                 self.loop(begin, end, parts, front)
             else:
@@ -169,6 +170,21 @@ class Run:
                 del parts[j], touched[j]
             parts[k], touched[k] = part, intervals
         return len(self.nodes), parts, front
+
+    def connected(self, begin: int, end: int, parts: dict[int, Chunk], front: list[int]
+                  ) -> tuple[int, dict[int, Chunk], list[int]]:
+        """Return the first nodes of a group, up to a node from which on no node meets memory of those before: chunks of
+        both would save no traffic."""
+        regions = {k: [*map(ByteRegion.accessed, self.call(k).regions, *zip(*[
+            (dims_of(nest, n), memory.dtype.itemsize, False) for n, memory in enumerate(nest.operands)]))]
+            for k in sorted([*parts, *front]) for nest in [self.call(k).nest]}
+        stop = begin
+        for k in range(begin, end):
+            if k > stop:
+                return k, {n: part for n, part in parts.items() if n < k}, [n for n in front if n < k]
+            stop = max([stop, *[n for n in regions if n > stop and k in regions and any(
+                may_interleave(a, b) for a in regions[k] for b in regions[n])]])
+        return end, parts, front
 
     def is_large(self, number: int) -> bool:
         """Return whether a call touches enough memory for chunks to save traffic."""
