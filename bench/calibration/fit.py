@@ -70,9 +70,9 @@ def numbers_of(target: str) -> list[Fitted]:
         elif isinstance(value, Mapping):
             for key, inner in value.items():
                 walk(inner, (*path, key))
-        elif dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                walk(getattr(value, field.name), (*path, field.name))
+        elif isinstance(value, tuple):
+            for name, inner in value._asdict().items():
+                walk(inner, (*path, name))
 
     walk(machine_named(target).costs, ())
     return list(numbers.values())
@@ -85,10 +85,7 @@ def with_numbers(machine: Machine, values: Mapping[int, float]) -> Machine:
             return Cited(values[id(value)], value.source, value.residual) if id(value) in values else value
         if isinstance(value, Mapping):
             return {key: copy(inner) for key, inner in value.items()}
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return dataclasses.replace(value, **{field.name: copy(getattr(value, field.name))
-                                                 for field in dataclasses.fields(value) if field.init})
-        return value
+        return type(value)(*map(copy, value)) if isinstance(value, tuple) else value
 
     return dataclasses.replace(machine, costs=copy(machine.costs))
 

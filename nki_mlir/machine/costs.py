@@ -5,9 +5,8 @@ The numbers of a target are in its own file. Each number is ``Cited``: it has it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from math import ceil
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import InternalError
@@ -42,8 +41,7 @@ class Cost(NamedTuple):
     result_in_engine: float
 
 
-@dataclass(frozen=True)
-class Law:
+class Law(NamedTuple):
     """The cycles of one kind of work: passes over the elements, cycles of each element, and fixed cycles of each pass.
 
     ``least``: the least cycles of a pass, if they differ from the engine's. The result is visible ``result_ns``
@@ -59,8 +57,7 @@ class Law:
     result_per_element: Cited = NONE
 
 
-@dataclass(frozen=True)
-class Ramp:
+class Ramp(NamedTuple):
     """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the last
     ``window_ns`` was ``threshold`` of its work at full speed.
 
@@ -74,8 +71,7 @@ class Ramp:
     spread: Cited
 
 
-@dataclass(frozen=True)
-class EngineCosts:
+class EngineCosts(NamedTuple):
     """The costs of one engine. ``least_cycles``: a pass takes at least these; ``overhead_cycles``: each instruction
     takes these in addition.
 
@@ -87,7 +83,7 @@ class EngineCosts:
     overhead_cycles: Cited
     result_ns: Cited
     result_in_engine_ns: Cited
-    laws: Mapping[str, Law] = field(default_factory=dict)
+    laws: Mapping[str, Law] = MappingProxyType({})
     other: Law | None = None
     ramp: Ramp | None = None
 
@@ -130,8 +126,7 @@ class EngineCosts:
         return Cost(self.cycles(work) / clock_ghz, self.result_ns + later, self.result_in_engine_ns + law.result_ns)
 
 
-@dataclass(frozen=True)
-class DmaCosts:
+class DmaCosts(NamedTuple):
     """The costs of transfers: an engine triggers one, the DMA engines move their parts of it side by side.
 
     A descriptor is a run of bytes that is contiguous on both sides. One DMA engine moves it at ``bytes_per_ns``. A
@@ -213,8 +208,7 @@ class DmaCosts:
                 "notifies": self.notify_ns}[part].residual
 
 
-@dataclass(frozen=True)
-class ControlCosts:
+class ControlCosts(NamedTuple):
     """The costs in ns of everything that is not work on data."""
 
     event_ns: Cited                     # an EVENT_SEMAPHORE
@@ -229,8 +223,7 @@ class ControlCosts:
     launch_ns: Cited                    # of a kernel, outside of its first and last instruction
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """All costs of one target. ``psum_port_shared``: the vector and the scalar engine exclude each other on PSUM;
     ``sbuf_port_shared``: the vector and the GpSimd engine on SBUF."""
 
@@ -253,21 +246,9 @@ class Costs:
                 return Cost(0.0, 0.0, 0.0)
         return self.engines[engine].cost(work, clock_ghz)
 
-    @cached_property
-    def residuals(self) -> dict[tuple[Engine, Work, str], float]:
-        """The memo of ``residual``."""
-        return {}
-
     def residual(self, engine: Engine, work: Work, part: str = "runs") -> float:
-        """Return the relative residual of a part of the critical path, memoized: ``runs`` and ``result`` are parts of
-        an engine's work, the others of a transfer (``DmaCosts.residual``)."""
-        residual = self.residuals.get((engine, work, part))
-        if residual is None:
-            residual = self.residuals[engine, work, part] = self.residual_of(engine, work, part)
-        return residual
-
-    def residual_of(self, engine: Engine, work: Work, part: str) -> float:
-        """Return the same without the memo."""
+        """Return the relative residual of a part of the critical path: ``runs`` and ``result`` are parts of an engine's
+        work, the others of a transfer (``DmaCosts.residual``)."""
         match work.law:
             case CORE_SIGNAL.law:
                 return self.control.core_signal_ns.residual

@@ -19,7 +19,7 @@ class UnknownTarget(NkiMlirError):
     fix = "use one of trn1, trn2, trn3 (or inf2, gen2, gen3, gen4){more}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """One NeuronCore generation. Sizes are in bytes, clocks in GHz.
 
@@ -76,8 +76,8 @@ class Machine:
     def with_static_descriptors(self) -> "Machine":
         """The machine with the compiler's option ``--disable-dge``: the compiler writes all descriptors to HBM, so that
         an engine that triggers a transfer generates none."""
-        dma = replace(self.costs.dma, issue_ns=self.costs.dma.static_issue_ns)
-        return replace(self, generates_descriptors=False, static_descriptors=True, costs=replace(self.costs, dma=dma))
+        dma = self.costs.dma._replace(issue_ns=self.costs.dma.static_issue_ns)
+        return replace(self, generates_descriptors=False, static_descriptors=True, costs=self.costs._replace(dma=dma))
 
     def cost(self, engine: Engine, work: Work) -> Cost:
         """Return the cost of work on the engine, in ns."""

@@ -59,7 +59,7 @@ class Pass:
         if name:
             cls.name, cls.reads, cls.writes = name, reads, writes if writes is not None else reads
             PASSES[name] = cls
-        dataclasses.dataclass(cls)
+        dataclasses.dataclass(repr=False, eq=False)(cls)      # start-up: either would take as long again
 
     def run(self, module: Module) -> None:
         """Change the module in place. It stays valid and keeps its meaning."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Costs of the machines: every number has a source, laws give documented and measured times."""
 
-import dataclasses
 import math
 import pickle
 import re
@@ -25,9 +24,9 @@ SOURCES = re.compile(r"(.*fitted on [LV]\d{3}|measured(, L\d{3}| by others)|assu
 
 def numbers(value: object, at: str = "") -> Iterator[tuple[str, object]]:
     """Every number in a record of costs, with where it is."""
-    if dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from numbers(getattr(value, field.name), f"{at}.{field.name}")
+    if isinstance(value, tuple):
+        for name, inner in value._asdict().items():
+            yield from numbers(inner, f"{at}.{name}")
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from numbers(inner, f"{at}[{key}]")
