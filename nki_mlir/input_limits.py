@@ -11,9 +11,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.environment import EnvironmentVariable
@@ -52,8 +52,7 @@ FEW_ITERATIONS = 1_000          # of a loop that needs no check
 DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
 
 
-@dataclass(frozen=True)
-class InputLimit:
+class InputLimit(NamedTuple):
     """A limit: the environment variable that sets it, its unit and its default."""
 
     variable: str

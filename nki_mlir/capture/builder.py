@@ -29,6 +29,7 @@ from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Locati
 from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.op import FRESH, Op, TileField
 from nki_mlir.dialects.operation_kind import same_value
+from nki_mlir.dialects.scalar_body import has_domain
 from nki_mlir.dialects.target_findings import findings, newly_broken
 from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verification import verify, verify_mask
@@ -36,7 +37,6 @@ from nki_mlir.dialects.verifier import UNNAMED
 from nki_mlir.machine import DEFAULT_TARGET, machine_named
 from nki_mlir.progress import Advance, ignore
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.execute import has_domain
 
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 

@@ -9,7 +9,7 @@ writes overlaps no other one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_mlir.bindings import Module, Operation, Type, ir
 from nki_mlir.diagnostics import NkiMlirError
@@ -40,8 +40,7 @@ class ArgumentSpec:
     space: str = HBM                    # arguments of kernels are in HBM, those of outlined parts may not be
 
 
-@dataclass(frozen=True)
-class KernelFunction:
+class KernelFunction(NamedTuple):
     """A kernel as its function's attributes describe it; ``op`` is the ``func.func``."""
 
     name: str

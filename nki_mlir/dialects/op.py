@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
@@ -115,8 +115,7 @@ class TileField:
         return self.role is not In
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """An op as a loop nest: extents of its axes, the axes of each tile's dims, and the axes that are reduced."""
 
     extents: tuple[int, ...]

@@ -31,6 +31,15 @@ class ScalarFunctions(Protocol[V]):
         """Apply a function of ``scalar.activation``, by name."""
 
 
+def has_domain(op: Op) -> bool:
+    """Return whether an operation evaluates a function by a table that is accurate for only a part of the numbers.
+
+    The reciprocal of the tile language is an instruction of the Vector engine, which needs no table.
+    """
+    name = getattr(op, "fn", "")
+    return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
+
+
 def constant_value(value: float, dtype: DType) -> float | int:
     """Convert a constant to ``dtype``. Unlike a conversion of elements it does not go through float32."""
     if dtype.is_float:

@@ -34,7 +34,6 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, NUMBER_CLASSES, UINT8, UINT32, DType, operand_dtype, promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
-from nki_mlir.targets.interpreter.execute import Pattern
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
@@ -473,6 +472,7 @@ def concrete_value(view: View) -> np.ndarray | None:
     handle = view.buffer.handle
     if not isinstance(handle, np.ndarray) or view.partition.symbols or view.free.symbols:
         return None
+    from nki_mlir.targets.interpreter.execute import Pattern  # start-up: most kernels are compiled
     elements: np.ndarray = Pattern(tile_of(view.as_tile(), {})).at(handle, ()).copy()
     return elements.reshape(view.shape)
 

@@ -87,7 +87,7 @@ class WithRowReduction(NisaOp, Elementwise):
         reduce_op: str
 
     def iteration(self) -> Iteration:
-        return replace(super().iteration(), reduced=frozenset(range(1, len(self.dst.shape))))
+        return super().iteration()._replace(reduced=frozenset(range(1, len(self.dst.shape))))
 
     def reference(self, *sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value = np.asarray(super().reference(*sources))

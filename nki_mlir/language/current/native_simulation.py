@@ -34,11 +34,11 @@ from nki_mlir.dialects.nisa.collectives import Collective
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.nisa.random import WithState
+from nki_mlir.dialects.scalar_body import has_domain
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.call_cache import key_of_bound
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.execute import has_domain
 
 MOST = 256                              # memoized calls of a function, by shapes and constants
 WORTH = 8                               # compiling pays off after this number of calls

@@ -10,7 +10,7 @@ import enum
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class GenerationValues:
         return isinstance(value, self.tiles) or hasattr(value, "as_sum")
 
 
-@dataclass(frozen=True)
-class ParameterKind:
+class ParameterKind(NamedTuple):
     """The values that a parameter takes. Messages of the beta generation use ``description``, messages of the current
     one ``label``; without a label the function itself reports wrong values."""
 

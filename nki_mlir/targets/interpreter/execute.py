@@ -21,7 +21,6 @@ from nki_mlir.dialects.op import FRESH, Op, Results, TileField
 from nki_mlir.dialects.scalar_body import ArrayScalars, Elementwise
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.dialects.verifier import BeyondDimension, OutOfBounds
-from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.entry import outside
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import TFLOAT32, DType, convert
@@ -341,14 +340,6 @@ class OutsideDomain(TargetRule):
     message = "{fn} of {value:g}, which is outside of its domain, {sign}[{low:g}, {high:g}]"
     why = "the Scalar engine's table of {fn} gives wrong values there; here they are exact"
     fix = "bring the values into the domain first"
-
-
-def has_domain(op: Op) -> bool:
-    """Return whether an operation evaluates a function by a table that is accurate for only a part of the numbers.
-
-    The reciprocal of the tile language is an instruction of the Vector engine, which needs no table. """
-    name = getattr(op, "fn", "")
-    return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
 
 
 def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | None]) -> None:

@@ -18,6 +18,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.scalar_body import has_domain
 from nki_mlir.targets.interpreter.execute import (
     Arrays,
     Pattern,
@@ -25,7 +26,6 @@ from nki_mlir.targets.interpreter.execute import (
     Values,
     active_part,
     compile_op,
-    has_domain,
     within_domain,
 )
 

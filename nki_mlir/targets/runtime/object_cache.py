@@ -38,16 +38,19 @@ def fingerprint() -> bytes:
     return repr((sorted(host.features()), host.lanes(), sorted(listed))).encode()
 
 
-def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, size, time of change) of the files with such ends in a directory and those below it."""
-    with os.scandir(directory) as files:
-        for entry in files:
-            if entry.is_dir():
-                if entry.name != "__pycache__":
-                    yield from states_of(entry.path, kinds)
-            elif entry.name.endswith(kinds):
-                status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+def states_of(directory: str, kinds: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """Return (name, size, time of change) of the files with such ends in a directory and those below it."""
+    states, folders = [], [directory]
+    for folder in folders:
+        with os.scandir(folder) as files:
+            for entry in files:
+                if entry.is_dir():
+                    if entry.name != "__pycache__":
+                        folders.append(entry.path)
+                elif entry.name.endswith(kinds):
+                    status = entry.stat()
+                    states.append((entry.path, status.st_size, status.st_mtime_ns))
+    return states
 
 
 def key_of(description: bytes) -> str:
