@@ -351,6 +351,7 @@ MEETING = {
     "inner loops": ([interval(0, 8, inner=4)], range(4)), "the last byte of all": ([interval(0, 4), interval(15, 8)], range(4)),
     "the first byte of all": ([interval(0, 8), interval(-3, -4, writes=False)], range(4)),
     "columns beyond the row": ([interval(0, 4, dims=((12, 3),))], range(4)),
+    "columns beyond the first of two rows": ([interval(0, 4, dims=((12, 2),))], range(4)),
     "two patterns": ([interval(0, 4, dims=((16, 3),)), interval(4, 4, dims=((16, 3),))], range(4))}
 
 
