@@ -146,7 +146,7 @@ class _ReachingFills:
         op = _numbered(read_op(user), numbers)
         self.read_elements(op, reaching)
         number = self.fills.get(user, NO_FILL)
-        for t in (t for _, t in op.targets() if t.handle == self.tile.handle):
+        for t in (t for name, t in op.targets() if t.handle == self.tile.handle and not _keeps(op, name)):
             elements = self.elements(t)
             if elements is not None and not op.mask and not op.limits:
                 reaching[elements] = number
@@ -164,7 +164,8 @@ class _ReachingFills:
             self.read_elements(read_op(user), reaching)
 
     def read_elements(self, op: Op, reaching: np.ndarray) -> None:
-        for t in (t for name, t in op.sources() if t.handle == self.tile.handle and not op.overwrites(name)):
+        for t in (t for name, t in op.sources() if t.handle == self.tile.handle and not op.overwrites(name)
+                  and not _keeps(op, name)):
             elements = self.elements(t)
             fills = reaching if elements is None else reaching[elements]
             self.read.update(fills[fills != NO_FILL].tolist())
@@ -174,6 +175,12 @@ class _ReachingFills:
         is_plain = not tile.access.symbols_used() and tile.access.partition is not None and (
             tile.dtype.itemsize == self.tile.dtype.itemsize)
         return elements_of(tile) if is_plain else None
+
+
+def _keeps(op: Op, name: str) -> bool:
+    """Return whether an operation writes the elements of a tile that data choose, and leaves the others: a predicated
+    copy, which does not read those that it leaves."""
+    return op.chooses and name == op.addressed_by_data
 
 
 def _numbered(op: Op, numbers: dict[Value, int]) -> Op:

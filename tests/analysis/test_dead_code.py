@@ -62,6 +62,16 @@ def loop(body):
 ADD = ('  "nki.binary_scalar"(%t, %t) {access = [#left, #left], mask = #all, op = "add", reverse = false, '
        'scalar = 1.0 : f64} : (!t, !t) -> ()\n')
 
+
+def select(operands, access):
+    """Return a predicated copy of a tile of flags, which chooses the elements that it writes."""
+    return f"""  %flags = memref.alloc() : memref<128x64xui8, "sbuf">
+  %u = memref.alloc() : !t
+  "nisa.tensor_copy_predicated"({operands}, %flags) {{access = [{access}, #nki.access<ui8, affine_map<() -> (0, 0)>,
+      [[1, 128], [1, 64]]>], engine = "vector", mask = #all, reverse_pred = false}} : (!t, !t, memref<128x64xui8, "sbuf">) -> ()
+"""
+
+
 CASES = {
     "all at once": (load("whole", "rows"), STORE, True),
     "columns": (load("left") + load("right"), STORE, True),
@@ -77,6 +87,10 @@ CASES = {
     "one side of a condition": (when(load("whole", "rows")), STORE, False),
     "sides that write other parts": (when(load("left"), load("right")), STORE, False),
     "a condition behind": (load("left") + when(ADD, load("right")), STORE_LEFT, True),
+    "a predicated copy that keeps what is written later": (
+        select("%t, %u", "#whole, #whole") + load("whole", "rows"), STORE, True),
+    "a predicated copy that keeps zeros": (select("%t, %u", "#whole, #whole"), STORE, False),
+    "a predicated copy of zeros": (select("%u, %t", "#whole, #whole") + load("whole", "rows"), STORE, False),
     "a loop that reads": (load("left") + loop(ADD), STORE_LEFT, True),
     "a loop that writes": (loop(load("moving", symbols=", %i")), STORE, False),
     "a loop before": (loop(load("left")) + load("whole", "rows"), STORE, True),
