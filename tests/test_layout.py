@@ -48,6 +48,20 @@ def test_modules__are_at_most_500_lines() -> None:
     assert longer.keys() == LONGER.keys(), longer
 
 
+@by_folder(PACKAGE)
+def test_functions__are_at_most_50_lines(files: list[Path]) -> None:
+    """Split a longer function by its subjects. The lines of a docstring do not count."""
+    assert not [f"{name(file)}:{node.lineno}: {node.name}" for file in files for node in nodes(file)
+                if isinstance(node, ast.FunctionDef) and lines_of(node) > 50]
+
+
+def lines_of(function: ast.FunctionDef) -> int:
+    end = function.end_lineno or 0
+    if ast.get_docstring(function) is None:
+        return end - function.lineno + 1
+    return end - (function.body[0].end_lineno or 0) + function.body[0].lineno - function.lineno
+
+
 LIMITS = {128, 512, 2048, 16384, 32767}         # of partitions, columns, banks, searches, steps
 
 

@@ -27,6 +27,7 @@ from nki_mlir.cli.command import (
     fail,
     load_plugins,
 )
+from nki_mlir.cli.editor_document import Document
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.version import __version__
@@ -37,6 +38,7 @@ LENGTH = re.compile(rb"Content-Length:[ \t]*(.*?)\s*$", re.IGNORECASE)
 DIGITS = 9                              # of a length: no text of an editor has a gigabyte
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601         # of JSON-RPC
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+INCREMENTAL = 2                         # the editor sends what changes in a text, not the complete text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -93,13 +95,33 @@ def lacking(method: str, parameters: object) -> str:
             return ""
         case "didOpen", _:
             return "textDocument.text must be a string"
-        case "didChange", {"contentChanges": [*_, {"text": str()}]}:
+        case "didChange", {"contentChanges": [*changes]} if all(map(is_change, changes)):
             return ""
         case "didChange", _:
-            return "the last of contentChanges must have a text"
-        case _, {"position": {"line": int(line), "character": int(character)}} if line >= 0 and character >= 0:
+            return "each of contentChanges must have a text, and a range with a start and an end if it has one"
+        case _, {"position": position} if is_position(position):
             return ""
     return "position must have a line and a character"
+
+
+def is_change(change: object) -> bool:
+    """Return whether a change of a text has the members that the server reads."""
+    match change:
+        case {"text": str(), "range": {"start": start, "end": end}}:
+            return is_position(start) and is_position(end)
+        case {"text": str(), "range": limits}:
+            return limits is None
+        case {"text": str()}:
+            return True
+    return False
+
+
+def is_position(position: object) -> bool:
+    """Return whether a position has a line and a character."""
+    match position:
+        case {"line": int(line), "character": int(character)}:
+            return line >= 0 and character >= 0
+    return False
 
 
 def no_json_number(text: str) -> float:
@@ -118,13 +140,13 @@ class Server:
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         self.source, self.sink = source, sink
-        self.texts: dict[str, str] = {}
+        self.documents: dict[str, Document] = {}
         self.ending = self.ended = False
         self.lacks = ""                     # the bytes that a message lacks if the input ends within it
         self.handlers: dict[str, Callable[[Any], object]] = {
             "initialize": self.initialize, "shutdown": self.shutdown, "exit": self.exit,
-            "textDocument/didOpen": lambda p: self.changed(p["textDocument"]["uri"], p["textDocument"]["text"]),
-            "textDocument/didChange": lambda p: self.changed(p["textDocument"]["uri"], p["contentChanges"][-1]["text"]),
+            "textDocument/didOpen": lambda p: self.update(p, [p["textDocument"]]),
+            "textDocument/didChange": lambda p: self.update(p, p["contentChanges"]),
             "textDocument/didClose": self.closed, "textDocument/hover": self.hover,
             "textDocument/definition": self.definition, "textDocument/references": self.references,
             "textDocument/documentSymbol": self.symbols, "textDocument/completion": self.completion}
@@ -202,7 +224,7 @@ class Server:
 
     # -- the session ---------------------------------------------------------------------------------------------------
     def initialize(self, _: object) -> dict[str, object]:
-        return {"capabilities": {"textDocumentSync": 1, "hoverProvider": True, "definitionProvider": True,
+        return {"capabilities": {"textDocumentSync": INCREMENTAL, "hoverProvider": True, "definitionProvider": True,
                                  "referencesProvider": True, "documentSymbolProvider": True,
                                  "completionProvider": {"triggerCharacters": list('.%#!@{"')}},
                 "serverInfo": {"name": "nki-lsp", "version": __version__}}
@@ -213,22 +235,31 @@ class Server:
     def exit(self, _: object) -> None:
         self.ended = True
 
-    def changed(self, uri: str, text: str) -> None:
-        self.texts[uri] = text
-        self.publish(uri, [shown(text, *error) for error in errors_of(text, unquote(urlparse(uri).path))])
+    def update(self, params: Any, changes: list[dict[str, Any]]) -> None:
+        """Apply the changes of a text, and publish the errors of the result."""
+        uri = params["textDocument"]["uri"]
+        document = self.documents[uri] = self.document(params).changed(changes)
+        self.publish(uri, [{"range": document.range_of_word(line, column), "severity": 1, "source": "nki_mlir",
+                            "message": message}
+                           for line, column, message in errors_of(document.text, unquote(urlparse(uri).path))])
 
     def closed(self, params: Any) -> None:
         uri = params["textDocument"]["uri"]
-        self.texts.pop(uri, None)
+        self.documents.pop(uri, None)
         self.publish(uri, [])
 
     def publish(self, uri: str, diagnostics: list[dict[str, object]]) -> None:
         self.send({"method": "textDocument/publishDiagnostics", "params": {"uri": uri, "diagnostics": diagnostics}})
 
+    def document(self, params: Any) -> Document:
+        """Return the document that a message names; an empty one if it is not open."""
+        return self.documents.get(params["textDocument"]["uri"]) or Document()
+
     # -- queries at a position -----------------------------------------------------------------------------------------
     def hover(self, params: object) -> dict[str, object] | None:
         """Describe the operation at a position, or show the line that defines a value, function or alias."""
-        text, at = self.position(params)
+        document, at = self.query(params)
+        text = document.text
         operation = editor_text.word_at(text, at, editor_text.OPERATION)
         if operation is not None:
             description = editor_text.described(operation[0])
@@ -242,16 +273,18 @@ class Server:
 
     def definition(self, params: Any) -> dict[str, Any] | None:
         """Locate the definition of a value, function or alias."""
-        text, at = self.position(params)
+        document, at = self.query(params)
+        text = document.text
         word = editor_text.word_at(text, at)
         defined = None if word is None else editor_text.definition_of(text, word[0], at)
         if defined is None:
             return None
-        return {"uri": params["textDocument"]["uri"], "range": range_of(text, *defined)}
+        return {"uri": params["textDocument"]["uri"], "range": document.range_of(*defined)}
 
     def references(self, params: Any) -> list[dict[str, object]]:
         """Locate the uses of a value, function or alias, with its definition if the editor requests it."""
-        text, at = self.position(params)
+        document, at = self.query(params)
+        text = document.text
         word = editor_text.word_at(text, at)
         if word is None:
             return []
@@ -259,57 +292,33 @@ class Server:
         spans = editor_text.references_of(text, word[0], at)
         if not params.get("context", {}).get("includeDeclaration", True):
             spans = [span for span in spans if span != defined]
-        return [{"uri": params["textDocument"]["uri"], "range": range_of(text, *span)} for span in spans]
+        return [{"uri": params["textDocument"]["uri"], "range": document.range_of(*span)} for span in spans]
 
     def symbols(self, params: Any) -> list[dict[str, object]]:
         """List the functions and aliases of a text."""
-        text = self.texts.get(params["textDocument"]["uri"], "")
-        return [{"name": name, "kind": SYMBOLS[kind], "range": range_of(text, *span),
-                 "selectionRange": range_of(text, *label)} for name, kind, span, label in editor_text.outline(text)]
+        document = self.document(params)
+        return [{"name": name, "kind": SYMBOLS[kind], "range": document.range_of(*span),
+                 "selectionRange": document.range_of(*label)}
+                for name, kind, span, label in editor_text.outline(document.text)]
 
     def completion(self, params: Any) -> list[dict[str, object]]:
         """List the completions at a position."""
-        text, at = self.position(params)
+        document, at = self.query(params)
+        text = document.text
         span, items = editor_text.completions(text, at)
         return [{"label": item.text, "kind": COMPLETIONS[item.kind], "detail": item.detail, "filterText": item.text,
-                 "textEdit": {"range": range_of(text, *span), "newText": item.text}} for item in items]
+                 "textEdit": {"range": document.range_of(*span), "newText": item.text}} for item in items]
 
-    def position(self, params: Any) -> tuple[str, int]:
-        """Return the text of a request and the index of its position in the text."""
-        text, at = self.texts.get(params["textDocument"]["uri"], ""), params["position"]
-        lines = text.split("\n")
-        if at["line"] >= len(lines):
-            return text, 0
-        line = lines[at["line"]].encode("utf-16-le", "surrogatepass")
-        before = line[:2 * at["character"]].decode("utf-16-le", "ignore")
-        return text, sum(len(line) + 1 for line in lines[:at["line"]]) + len(before)
+    def query(self, params: Any) -> tuple[Document, int]:
+        """Return the document of a request and the index of its position in the text."""
+        document = self.document(params)
+        return document, document.index_of(params["position"])
 
 
 def errors_of(text: str, name: str) -> list[tuple[int, int, str]]:
     """Return (line, column, message) of every error of a text; lines and columns start at 0."""
     from nki_mlir.cli import text_errors  # start-up: loads MLIR
     return text_errors.errors_of(text, name)
-
-
-def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
-    """Convert an error to a diagnostic of the protocol that spans the word at its location."""
-    lines = text.split("\n")
-    line = min(max(line, 0), len(lines) - 1)
-    start = sum(len(earlier_line) + 1 for earlier_line in lines[:line])
-    column = min(max(column, 0), len(lines[line]))
-    word = re.compile(r"[\w%.\"@#$-]+").match(lines[line], column)
-    return {"range": range_of(text, start + column, start + (word.end() if word else column + 1)), "severity": 1,
-            "source": "nki_mlir", "message": message}
-
-
-def range_of(text: str, start: int, end: int) -> dict[str, object]:
-    """Convert a range of characters to lines and columns in UTF-16 units."""
-    return {"start": utf16_position(text, start), "end": utf16_position(text, end)}
-
-
-def utf16_position(text: str, at: int) -> dict[str, object]:
-    line = text[text.rfind("\n", 0, at) + 1:at]
-    return {"line": text.count("\n", 0, at), "character": len(line.encode("utf-16-le", "surrogatepass")) // 2}
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
             if source_map is not None:
                 module = ir.Module.parse(source_map.text)
             else:
-                module = ir.Module.parseFile(name) if is_complete_file else ir.Module.parse(text)
+                module = ir.Module.parseFile(name) if is_complete_file else ir.Module.parse(with_line_break(text))
         except ir.MLIRError as error:
             raise mapped(malformed(error, name), source_map) from None
         except ValueError as error:
@@ -216,6 +216,11 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
         if source_map is not None:
             source_map.relocate(module, name if text.strip("\n").encode() in data else "-")
     return module
+
+
+def with_line_break(text: str) -> str:
+    """Return the text with a line break at its end: without it MLIR locates an error there before the last word."""
+    return text if text.endswith("\n") else f"{text}\n"
 
 
 def read_modules(parts: list[str], name: str) -> list["Module"]:
@@ -238,7 +243,7 @@ def custom_text(text: str, name: str) -> "SourceMap | None":
     if not has_custom_form(text):
         return None
     try:
-        return expanded(text)
+        return expanded(with_line_break(text))
     except MalformedText as error:
         raise MalformedInput([Diagnostic(name, *location, message) for location, message in error.messages()]) from None
 

@@ -9,7 +9,7 @@ import re
 
 from nki_mlir.cli.lowering import split_input
 from nki_mlir.cli.source import MalformedInput, read_module
-from nki_mlir.custom_form.lexing import VALUE, structure
+from nki_mlir.custom_form.lexing import DEPTH, STRUCTURE, VALUE
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import limited_time
 from nki_mlir.text_limits import TextTooDeep
@@ -19,6 +19,8 @@ CHARACTERS = 1 << 21                    # that all parses of a part but the firs
 BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|[!#][\w$.-]+\s*=|\"\w|\^|[a-z]\w*\.\w*(?!\s*=)|return\b|module\b)")
 FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
 NAMED = re.compile(r"'(\w+\.\w+)' op .*, found ")
+PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
+BYTE_ORDER_MARK = "\ufeff"
 ALIAS = re.compile(r"\s*([!#][\w$.-]+)\s*=")
 UNKNOWN_ALIAS = re.compile(r"undefined symbol alias id '([^']+)'")
 RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=")
@@ -28,6 +30,8 @@ TextError = tuple[int, int, str]        # line and column, both from 0 on, and t
 
 def errors_of(text: str, name: str) -> list[TextError]:
     """Return the errors of a text, in order. Parts between ``// -----`` lines are parsed separately."""
+    if text.startswith(BYTE_ORDER_MARK):
+        return [(line, column + (line == 0), message) for line, column, message in errors_of(text[1:], name)]
     try:
         parts = split_input(text, name)
     except NkiMlirError as error:
@@ -45,7 +49,7 @@ def _errors_of_part(part: str, name: str) -> list[TextError]:
         all_errors += [error for error in errors if not _follows(error, lines, missing)]
         if is_refused:
             break
-        left_out = [_leave_out(lines, line, missing) for line, _, _ in errors]
+        left_out = [_leave_out(lines, line, column, missing) for line, column, _ in errors]
         if not any(left_out):
             break
     return list(dict.fromkeys(all_errors))
@@ -87,17 +91,38 @@ def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:
     return bool(named & missing) or "terminator" in message or "empty block" in message
 
 
-def _leave_out(lines: list[str], line: int, missing: set[str]) -> bool:
-    """Blank the operation or alias at a line. Return whether there was one."""
-    if line >= len(lines) or not lines[line].strip():
+def _leave_out(lines: list[str], line: int, column: int, missing: set[str]) -> bool:
+    """Blank the operation or alias at a line. Return False if there is none, if the text ends at the error, or if the
+    brackets of an operation with a body do not match: then no parser can tell what belongs to the body."""
+    if line >= len(lines) or not lines[line].strip() or not "".join([lines[line][column:], *lines[line + 1:]]).strip():
         return False
     first = next((k for k in range(line, -1, -1) if BEGINS.match(lines[k])), line)
     text = "\n".join(lines[first:])
-    # An operation may continue on the next line, for example with its types.
-    end = next((at for token, at in structure(text, 0) if token == "\n" and FOLLOWS.match(text, at)), len(text))
+    end, has_matched = _end_of_operation(text)
+    if not has_matched and text[:end].rstrip().endswith("{"):
+        return False
     results, alias = RESULTS.match(text), ALIAS.match(text)
     missing.update([alias[1]] if alias else VALUE.findall(results[1]) if results else ("",))
     last = first + text.count("\n", 0, end)
     for k in range(first, max(last, line) + 1):
         lines[k] = ""
     return True
+
+
+def _end_of_operation(text: str) -> tuple[int, bool]:
+    """Return where the first operation of a text ends, and whether its brackets match. The operation may continue on
+    the next line, for example with its types. If its brackets do not match, it ends before the first line that begins
+    another operation."""
+    opened: list[str] = []
+    for token in STRUCTURE.finditer(text):
+        step = DEPTH.get(token[0], 0)
+        if step == 1:
+            opened.append(token[0])
+        elif step == -1 and (not opened or PAIRS[opened.pop()] != token[0]):
+            opened.append(token[0])
+            break
+        elif token[0] == "\n" and not opened and FOLLOWS.match(text, token.start()):
+            return token.start(), True
+    if not opened:
+        return len(text), True
+    return next((m.start() for m in re.finditer("\n", text) if FOLLOWS.match(text, m.start())), len(text)), False

@@ -190,6 +190,9 @@ class UpstreamOption(NkiMlirError):
     fix = "give options as MLIR's documents have them: name{{option=value other=value}}"
 
 
+NOT_OF_MODULES = "on a PassManager intended to run on 'builtin.module'"     # MLIR's words
+
+
 class UpstreamFailed(NkiMlirError):
     code = "NKI-PASS-FAILED"
     message = "pass '{name}' failed: {text}"
@@ -208,7 +211,8 @@ def is_upstream_pass(name: str) -> bool:
 
 
 def upstream_pass(name: str, options: str) -> Pass:
-    """Return MLIR's pass of that name; raises ``UnknownPass`` or ``UpstreamOption``."""
+    """Return MLIR's pass of that name; raises ``UnknownPass`` or ``UpstreamOption``. A pass of functions, or of another
+    operation, runs on each of these operations in the module."""
     text = f"{name}{{{options}}}" if options else name
     manager = load("passmanager").PassManager
     try:
@@ -216,6 +220,8 @@ def upstream_pass(name: str, options: str) -> Pass:
     except ValueError as error:
         if unknown := re.search(r"'([^']*)' does not refer to a registered pass", str(error)):    # name may nest it
             raise UnknownPass(name=unknown[1]) from None
+        if nested := re.search(rf"restricted to '([^']*)' {NOT_OF_MODULES}", str(error)):
+            return upstream_pass(f"{nested[1]}({text})", "")
         lines = str(error).splitlines()
         raise UpstreamOption(text=f"{text}: {lines[0].rpartition('error: ')[2]}") from None
 
@@ -223,8 +229,14 @@ def upstream_pass(name: str, options: str) -> Pass:
         def run(self, module: Module) -> None:
             with module.context:
                 try:
-                    manager.parse(f"builtin.module({text})").run(module.operation)
+                    try:
+                        manager.parse(f"builtin.module({text})").run(module.operation)
+                    except ir.MLIRError as error:
+                        if NOT_OF_MODULES not in str(error):          # nothing has run then
+                            raise
+                        manager.parse(f"builtin.module(func.func({text}))").run(module.operation)
                 except ir.MLIRError as error:
-                    raise UpstreamFailed(name=name, text=str(error).splitlines()[0]) from None
+                    reasons = str(error).splitlines()[1:] or [str(error)]
+                    raise UpstreamFailed(name=name, text=reasons[0].rpartition("error: ")[2]) from None
     Upstream.name = name
     return Upstream()

@@ -108,7 +108,10 @@ def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code,
     ("didClose", {"textDocument": {"uri": 5}}, "textDocument.uri must be a string"),
     ("didOpen", {"textDocument": {"uri": "file://[x", "text": ""}}, "textDocument.uri is not a URI"),
     ("didOpen", {"textDocument": {"uri": "file:///x", "text": None}}, "textDocument.text must be a string"),
-    ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": []}, "the last of contentChanges must have"),
+    ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": [{}]}, "each of contentChanges must have"),
+    ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": [{"text": "", "range": [0, 1]}]},
+     "each of contentChanges must have a text, and a range with a start and an end if it has one"),
+    ("didChange", {"textDocument": {"uri": "file:///x"}, "contentChanges": 5}, "each of contentChanges must have"),
     ("hover", {"textDocument": {"uri": "file:///x"}, "position": {"line": -1, "character": 0}}, "position must have"),
     ("definition", {"textDocument": {"uri": "file:///x"}, "position": {"line": 0, "character": "0"}}, "position must have"),
     ("references", {"textDocument": {"uri": "file:///x"}}, "position must have a line and a character")])
@@ -322,7 +325,7 @@ def test_errors__are_all_of_a_text():
     text = text.replace("  return", "  %z = arith.constnat 1 : i64\n  return")
     text = text.replace("nki.load %rows = %x[%i * 128 + 0:128, 0:64]", "nki.load %rows = %x[%i * 128 + 0:128, 9000:9064]")
     errors = errors_of(f"{text}// -----\n{VALID}// -----\nfunc.func @g() {{", "x.mlir")
-    assert [(line, column) for line, column, _ in errors] == [(6, 4), (11, 4), (13, 7), (33, 14)]
+    assert [(line, column) for line, column, _ in errors] == [(6, 4), (11, 4), (13, 7), (33, 16)]
     assert errors[0][2] == "'nki.laod' is not an operation; 'nki.load' is one"
     assert "exceed dimension size of 16384" in errors[1][2] and "arith.constnat" in errors[2][2]
 
@@ -330,6 +333,53 @@ def test_errors__are_all_of_a_text():
 def test_errors__that_follow_from_others_are_not_told():
     text = VALID.replace("%c0 = arith.constant 0 : index", "%c0 = arith.constant zero : index")
     assert [line for line, _, _ in errors_of(text, "x.mlir")] == [2]
+
+
+def test_errors__of_a_text_that_ends_early_are_one():
+    lines = VALID.split("\n")
+    for count in range(2, len(lines) - 1):
+        assert errors_of("\n".join(lines[:count]), "x.mlir") == [
+            (count - 1, len(lines[count - 1]), "expected operation name in quotes")]
+
+
+@pytest.mark.parametrize("right, wrong, message", [
+    ("%rows = %x[", "%rows = %x[[", "'nki.load' op expected a number, a value or an axis, found '['"),
+    ("%rows = %x[", "%rows = %x]", "expected operation name in quotes"),
+    ("%rows = %x[", "%rows = (%x[", "'nki.load' op expected ':' and the type of the value, found '['")])
+def test_errors__of_brackets_stand_beside_others(right, wrong, message):
+    """The operation ends where the next one begins, not where a bracket of another one closes."""
+    text = VALID.replace(right, wrong, 1).replace("  return", "  nki.laod\n  return")
+    errors = errors_of(text, "x.mlir")
+    assert [(line, text) for line, _, text in errors] == [
+        (6, message), (13, "'nki.laod' is not an operation; 'nki.load' is one")]
+
+
+def test_a_byte_order_mark__moves_only_the_first_line():
+    assert errors_of("\ufeff" + VALID, "x.mlir") == []
+    assert errors_of("\ufeff!tile = memreff\n", "x.mlir")[0][:2] == (0, 8)
+
+
+def change(*changes: tuple) -> dict:
+    """A change of the open text: each item is a text, or (line, character, line, character, text)."""
+    return {"method": "textDocument/didChange", "params": {"textDocument": {"uri": URI}, "contentChanges": [
+        {"text": one[4], "range": {"start": {"line": one[0], "character": one[1]},
+                                   "end": {"line": one[2], "character": one[3]}}} if len(one) == 5 else {"text": one[0]}
+        for one in changes]}}
+
+
+def test_changes__are_applied_in_their_order():
+    """Columns are UTF-16 units: U+1F600 has two. Positions beyond a line or the text are its end."""
+    text = 'module attributes {a.a = "\U0001F600", a.b = 1 : i64} {\n}\n'
+    request = {"id": 7, "method": "textDocument/documentSymbol", "params": {"textDocument": {"uri": URI}}}
+    _, messages = talk(opened(text), change((0, 37, 0, 38, "x")), change((0, 37, 0, 38, "2"), (1, 0, 1, 0, "  foo.bar\n")),
+                       change((1, 0, 2, 0, "func.func @f() { return }\n")), change((2, 99, 9, 9, "\n// end")), request,
+                       change((text,)), request)
+    errors = [message["params"]["diagnostics"] for message in messages if "params" in message]
+    assert [len(one) for one in errors] == [0, 1, 1, 0, 0, 0]
+    assert errors[1][0]["range"]["start"] == {"line": 0, "character": 39}
+    assert errors[2][0]["range"]["start"] == {"line": 1, "character": 2}
+    first, second = (message["result"] for message in messages if "result" in message)
+    assert [symbol["name"] for symbol in first] == ["@f"] and second == []
 
 
 def test_references__are_those_of_the_scope():

@@ -148,6 +148,37 @@ def test_passes_of_mlir__run_by_name(capsys, tmp_path, passes):
     assert text.count("arith.addi") == 1 and "arith.muli %0, %0" in text
 
 
+LOOP = """func.func @f(%m: memref<8xf32>) {
+  affine.for %i = 0 to 8 {
+    %x = affine.load %m[%i] : memref<8xf32>
+    affine.store %x, %m[%i] : memref<8xf32>
+  }
+  return
+}
+"""
+
+
+@pytest.mark.parametrize("flag, operation, count", [
+    ("--affine-loop-unroll=unroll-factor=4", "affine.load", 4),     # of any function
+    ("--affine-loop-tile=tile-size=2", "affine.for", 2)])           # of func.func
+def test_passes_of_functions__are_flags_too(capsys, tmp_path, flag, operation, count):
+    file = tmp_path / "loop.mlir"
+    file.write_text(LOOP)
+    assert opt.main([flag, "--dump-pass-pipeline", str(file)]) == 0
+    text, pipeline = capsys.readouterr()
+    assert text.count(operation) == count
+    assert opt.main([f"--pass-pipeline={pipeline.splitlines()[1]}", str(file)]) == 0
+    assert capsys.readouterr().out == text
+    assert opt.main([f"{flag} no-option=1", str(file)]) == 1
+    assert "no such option no-option" in capsys.readouterr().err
+
+
+def test_passes_of_mlir__that_fail_give_their_reason(capsys):
+    assert opt.main(["--pass-pipeline=func.func(inline)", FILE]) == 1
+    error = capsys.readouterr().err
+    assert "pass 'func.func(inline)' failed: " in error and "does not define a symbol table [NKI-PASS-FAILED]" in error
+
+
 def test_passes_of_mlir__mix_with_ours(capsys):
     plain, _ = opted(capsys, "--lower-to-nisa")
     mixed, text = opted(capsys, "--canonicalize", "--lower-to-nisa", "--mlir-timing")

@@ -72,8 +72,9 @@ class Prepared:
         self.limits_unread = not choice.as_written      # without, published times agree better
         self.different = choice.different
         self.late: list[tuple[float, Order]] = []
-        self.skipped = 0
+        self.computed = self.skipped = 0                # orders
         self.tried: set[object] = set()                 # the arrangements that were timed
+        self.estimates: list[float] = []                # of those that have a program
         self.missed: list[float] = []                   # how many times their estimates they took
         self.in_order = False                           # program order is among the programs that were timed
         # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their
@@ -159,57 +160,67 @@ class Prepared:
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
         time of the fastest program so far; orders that cannot be faster are skipped."""
-        brief = sum(map(len, self.schedules.runs)) <= BRIEF
-        near = min(CLOSEST, NEAR[level]) if brief else NEAR[level]
+        near = min(CLOSEST, NEAR[level]) if self.is_brief else NEAR[level]
         enough, written = self.schedules.bound() * near, self.schedules.as_written()
         if best_known_ns() <= enough:
             return
-        self.tried, best, count, computed, full = {written[:2]}, 0.0, 0, 0, False
-        most = self.timed_at(level)
+        self.tried, self.estimates, self.computed, is_full = {written[:2]}, [], 0, False
         for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
-            self.late, self.skipped = [], 0
-            arrangements = list(self.arrangements(level, until, best_known_ns(), computed))
-            computed += len(arrangements) + len(self.late) + self.skipped
-            arrangements.sort(key=lambda arrangement: arrangement.ns)
-            while arrangements or self.late:
-                is_late = bool(self.late) and (not arrangements or arrangements[0].ns > self.late[0][0])
-                ns = self.late[0][0] if is_late else arrangements[0].ns
-                if count and best_known_ns() <= enough:
-                    break
-                if count and (ns > best * GOOD or count >= most) and (
-                        not self.knows_ramps or count >= MISSED * most or best_known_ns() <= best * HOPELESS):
-                    break                           # go on only if the best estimates miss full speed
-                if ns > best_known_ns() * self.patience or (
-                        level == 1 and not brief and self.is_longer(ns, best_known_ns())):
-                    break
-                if is_late:
-                    limit = best_known_ns() * self.patience
-                    arrangements += [arrangement for _, order in self.late if (
-                        arrangement := self.schedules.arrangement_within(order, limit)) is not None]
-                    arrangements.sort(key=lambda arrangement: arrangement.ns)
-                    self.late = []
-                    continue
-                arrangement = arrangements.pop(0)
-                if arrangement[:2] in self.tried:
-                    continue
-                self.tried.add(arrangement[:2])
+            for arrangement in self.by_estimate(level, until, best_known_ns):
                 try:
                     yield arrangement, self.program(arrangement)
                 except MemoryFull:
-                    full = True
+                    is_full = True
                     continue
-                best, count = best or arrangement.ns, count + 1
-            if best_known_ns() <= enough or not 0.0 < best <= enough:
+                self.estimates.append(arrangement.ns)
+                if best_known_ns() <= enough:
+                    break
+            if best_known_ns() <= enough or not (self.estimates and 0.0 < self.estimates[0] <= enough):
                 break
-        if full and not count:
+        if is_full and not self.estimates:
             self.code.notes.append(FULL)
         if not self.in_order and best_known_ns() > self.schedules.bound(first_engine=True) and (
                 best_known_ns() > self.schedules.in_program_order()):
             try:
                 yield written, self.program(written)
             except MemoryFull:
-                if not count:
+                if not self.estimates:
                     raise
+
+    @property
+    def is_brief(self) -> bool:
+        return sum(map(len, self.schedules.runs)) <= BRIEF
+
+    def by_estimate(self, level: int, until: float, best_known_ns: Callable[[], float]) -> Iterator[Arrangement]:
+        """Yield arrangements that were not tried, the least estimate first, while their programs may be the fastest.
+        Compute the ``late`` orders when they are next."""
+        self.late, self.skipped = [], 0
+        arrangements = list(self.arrangements(level, until, best_known_ns(), self.computed))
+        self.computed += len(arrangements) + len(self.late) + self.skipped
+        arrangements.sort(key=lambda arrangement: arrangement.ns)
+        while arrangements or self.late:
+            is_late = bool(self.late) and (not arrangements or arrangements[0].ns > self.late[0][0])
+            if self.ends_at(self.late[0][0] if is_late else arrangements[0].ns, level, best_known_ns()):
+                break
+            if is_late:
+                limit = best_known_ns() * self.patience
+                arrangements += [arrangement for _, order in self.late if (
+                    arrangement := self.schedules.arrangement_within(order, limit)) is not None]
+                arrangements.sort(key=lambda arrangement: arrangement.ns)
+                self.late = []
+            elif (arrangement := arrangements.pop(0))[:2] not in self.tried:
+                self.tried.add(arrangement[:2])
+                yield arrangement
+
+    def ends_at(self, estimate: float, level: int, best_known_ns: float) -> bool:
+        """Return whether no order from this estimate on is worth timing: enough orders have programs, unless the best
+        estimates miss full speed, or the fastest program takes less time."""
+        count, most = len(self.estimates), self.timed_at(level)
+        if count and (estimate > self.estimates[0] * GOOD or count >= most) and (
+                not self.knows_ramps or count >= MISSED * most or best_known_ns <= self.estimates[0] * HOPELESS):
+            return True
+        return estimate > best_known_ns * self.patience or (
+            level == 1 and not self.is_brief and self.is_longer(estimate, best_known_ns))
 
     def note(self, arrangement: Arrangement, ns: float) -> None:
         """Note the time of a program."""

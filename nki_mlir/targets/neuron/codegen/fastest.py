@@ -20,13 +20,12 @@ A candidate's first order tells roughly how long it takes. If a variant of the c
 therefore take much less time, the search times the variant first, and the candidate needs no program.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
@@ -50,7 +49,9 @@ from nki_mlir.targets.neuron.codegen.program_order import (
     end_of,
     in_program_order,
     in_program_order_where_it_fits,
+    instructions_of,
     prepared_alone,
+    spilling,
 )
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
@@ -81,11 +82,6 @@ class Fastest(NamedTuple):
     arrangement: Arrangement
     program: Program
     ns: float
-
-
-def instructions_of(program: Program) -> int:
-    """Return the number of instructions that are not control."""
-    return sum(not isinstance(instruction.op, Control) for stream in program.streams.values() for instruction in stream)
 
 
 class TimedCandidates:
@@ -380,10 +376,29 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
 
     Raise the error of program order if no candidate has a program.
     """
-    limit, level = options.unroll_limit, options.level
     search = tried or TimedCandidates(rolled, choice, options)
-    failed: NkiMlirError | None = None
     several, least_pipelined = ordered_candidates(rolled, options, search, tried is not None)
+    failed = time_candidates(search, several, least_pipelined)
+    if not search.timed:
+        assert failed is not None
+        written = next(candidate for candidate in several if candidate.body >= BODY)
+        in_program_order_where_it_fits(rolled, written, choice, options.spill)   # raise the error of program order
+        raise failed
+    ns, best = search.best()
+    if options.unroll_limit is None and search.least_in_order * CLOSE < ns and (
+            written_out(rolled.body) > STRAIGHT[options.level]):
+        return written_out_program(rolled, choice, ns) or best
+    return best
+
+
+def time_candidates(search: TimedCandidates, several: list[Candidate], least_pipelined: float) -> NkiMlirError | None:
+    """Time candidates, and variants of them that may be faster, in an order in which a fast program ends the search
+    early. Return the first error of a candidate without a program, or None.
+
+    Skip pipelined candidates if a program takes at most ``least_pipelined`` ns.
+    """
+    options = search.options
+    failed: NkiMlirError | None = None
     longer = LONGER._replace(loads=options.loads) if LONGER in several else None
     if several[0].body == SHORT and not search.is_near(several[0]):
         several.append(several.pop(0))          # it does not end the search
@@ -392,7 +407,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     bounds: dict[Candidate, float] = {}
     while waiting or (full and not search.timed):
         if not waiting:                             # no order has room for all tiles
-            waiting, full = spilling(full, limit), []
+            waiting, full = spilling(full, options.unroll_limit), []
         candidate = waiting.pop()
         if candidate.pipelined and search.least_time() <= least_pipelined:
             continue
@@ -413,17 +428,9 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
                 search.unspilled = min(search.unspilled, bounds.get(candidate, inf))
         except NkiMlirError as error:
             failed = failed or error
-        if search.timed and (not waiting or candidate.limit == STRAIGHT[level]):
+        if search.timed and (not waiting or candidate.limit == STRAIGHT[options.level]):
             waiting += search.with_free_banks()
-    if not search.timed:
-        assert failed is not None
-        written = next(candidate for candidate in several if candidate.body >= BODY)
-        in_program_order_where_it_fits(rolled, written, choice, options.spill)   # raise the error of program order
-        raise failed
-    ns, best = search.best()
-    if limit is None and search.least_in_order * CLOSE < ns and written_out(rolled.body) > STRAIGHT[level]:
-        return written_out_program(rolled, choice, ns) or best
-    return best
+    return failed
 
 
 def revise(waiting: list[Candidate], search: TimedCandidates, candidate: Candidate, prepared: Prepared, bound: float,
@@ -472,14 +479,6 @@ def written_out_program(rolled: Code, choice: EngineChoice, ns: float) -> Fastes
     program = prepared.in_program_order()
     end = end_of(program)
     return Fastest(straight, prepared.schedules.as_written(), program, end) if end < ns else None
-
-
-def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
-    """Return the candidates for code that does not fit, so that tiles spill. Loops are unrolled up to ``UNROLL_LIMIT``
-    instructions, since tiles that runs share spill at each end of a run."""
-    if limit is None:
-        full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
-    return list(dict.fromkeys(candidate._replace(body=BODY, loads=False, memory=SPILLED[0]) for candidate in full))
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs in program order: the order that always has one if its tiles fit, or can spill, and its time."""
+"""Programs in program order, the order that always has one if its tiles fit, or can spill; and the time of programs."""
 
+from collections.abc import Sequence
 from math import inf
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.candidate_code import expanded, with_instructions
@@ -39,6 +41,14 @@ def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: E
     raise failed
 
 
+def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
+    """Return the candidates for code that does not fit, so that tiles spill. Loops are unrolled up to ``UNROLL_LIMIT``
+    instructions, since tiles that runs share spill at each end of a run."""
+    if limit is None:
+        full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
+    return list(dict.fromkeys(candidate._replace(body=BODY, loads=False, memory=SPILLED[0]) for candidate in full))
+
+
 def end_of(program: Program) -> float:
     """Return when a program ends, if meetings with other cores take no time; infinity if it runs for very long."""
     run = TimedMachine([program], limit=EXECUTED, records=False)
@@ -47,6 +57,11 @@ def end_of(program: Program) -> float:
     except EventLimit:
         return inf
     return run.end
+
+
+def instructions_of(program: Program) -> int:
+    """Return the number of instructions that are not control."""
+    return sum(not isinstance(instruction.op, Control) for stream in program.streams.values() for instruction in stream)
 
 
 def in_program_order(rolled: Code, choice: EngineChoice) -> float:

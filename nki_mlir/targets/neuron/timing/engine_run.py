@@ -198,23 +198,25 @@ class EngineRun(EventQueue, EngineRegisters):
             if kind == MEETING and self.met[agent] == 0:
                 self.stop(agent, time, MEETS)
                 return
-            free = self.occupy(agent, at, start, why, cause)
-            at += 1
-            if kind == TRANSFER:
-                if self.is_shared[at - 1] != 0:
-                    self.at[agent], self.free[agent], self.triggered_at = at, free, start
-                    self.stop(agent, time, SHARES)
-                    return
-                self.carry_out(agent, at - 1, start, self.event[agent], -1)
-            else:
-                self.complete(agent, at - 1, free)
-                if kind == CONTROL and self.controls[at - 1] != NONE:
-                    self.at[agent], self.free[agent] = at, free
-                    self.control(agent, at - 1, time)
-                    if self.stopped >= 0:
-                        return
-                    at, free = self.at[agent], self.free[agent]
+            self.at[agent], self.free[agent] = at + 1, self.occupy(agent, at, start, why, cause)
+            self.execute(agent, at, start, time)
+            if self.stopped >= 0:
+                return
+            at, free = self.at[agent], self.free[agent]
         self.at[agent], self.free[agent], self.due[agent] = at, free, inf
+
+    def execute(self, agent: int, at: int, start: float, time: float) -> None:
+        """Carry out an instruction that occupies its engine from ``start`` on. ``time``: that of the other engines."""
+        if self.kinds[at] == TRANSFER:
+            if self.is_shared[at] != 0:
+                self.triggered_at = start
+                self.stop(agent, time, SHARES)
+            else:
+                self.carry_out(agent, at, start, self.event[agent], -1)
+        else:
+            self.complete(agent, at, self.free[agent])
+            if self.kinds[at] == CONTROL and self.controls[at] != NONE:
+                self.control(agent, at, time)
 
     def occupy(self, agent: int, at: int, start: float, why: int, cause: int) -> float:
         """Occupy an engine and its ports with an instruction, and return until when. ``why``, ``cause``: the reason and
