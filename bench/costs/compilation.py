@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "bench/cases"), str(ROOT / "bench/calibration")]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "bench/cases")]
 
 import backend  # noqa: E402
 
@@ -100,6 +100,7 @@ def sort(rows, columns):
 
 def compiled(name):
     """Return a function that compiles a case to its programs."""
+    examples = backend.examples()           # before kernels of the calibration, some of whose files have the same names
     if name.startswith(("unrolled_", "equal_", "distinct_")):
         form, _, count = name.partition("_")
         return unrolled({"unrolled": differing, "distinct": distinct, "equal": equal}[form], int(count) // 5)
@@ -111,14 +112,14 @@ def compiled(name):
     if name in backend.CASES:
         source, arguments, *grid = backend.CASES[name]
         return captured(str(ROOT / source), arguments, grid=grid[0] if grid else ())
-    if name in backend.examples():
-        return captured(*backend.examples()[name])
+    if name in examples:
+        return captured(*examples[name])
     entry = calibration()[name]
     return captured(str(ROOT / backend.PUBLISHED / entry.kernel), entry.arguments, entry.target)
 
 
 def calibration():
-    entries = importlib.import_module("entries")
+    entries = importlib.import_module("calibration.entries")
     return {entry.name: entry for entry in (*entries.ENTRIES, *entries.VARIANTS)}
 
 

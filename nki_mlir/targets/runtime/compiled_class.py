@@ -7,7 +7,8 @@ work runs as Python until the process has done enough of it.
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,27 +68,58 @@ class CompiledClass:
         record.read()
 
 
+class FieldNumbers(NamedTuple):
+    """The names of a class's fields by their type, each with its number among all ``size`` fields: integers, truth
+    values, floats, arrays of numbers with their dtype, arrays of other instances, other instances."""
+
+    size: int
+    integers: list[tuple[int, str]]
+    truths: list[tuple[int, str]]
+    floats: list[tuple[int, str]]
+    arrays: list[tuple[int, str, Any]]
+    lists: list[tuple[int, str]]
+    instances: list[tuple[int, str]]
+
+
+@cache
+def field_numbers(cls: type) -> FieldNumbers:
+    fields = FieldNumbers(len(fields_of(cls)), [], [], [], [], [], [])
+    for at, (name, kind) in enumerate(fields_of(cls).items()):
+        element = element_of(kind)
+        if kind is float:
+            fields.floats.append((at, name))
+        elif kind in NUMBERS:
+            (fields.truths if kind is bool else fields.integers).append((at, name))
+        elif element in NUMBERS:
+            fields.arrays.append((at, name, np.dtype(DTYPES.get(element, np.int64))))
+        else:
+            (fields.instances if element is None else fields.lists).append((at, name))
+    return fields
+
+
 class InstanceRecord:
     """An instance in memory, as compiled methods read and write it. Its arrays are those of the instance."""
 
     def __init__(self, instance: Any) -> None:
-        self.instance, self.fields = instance, fields_of(instance.__class__)
-        self.words = np.zeros(len(self.fields), np.int64)
-        self.floats = self.words.view(np.float64)
+        self.instance, self.fields = instance, field_numbers(instance.__class__)
         self.records: list[InstanceRecord] = []
         self.arrays: list[Any] = []                 # of addresses of records
-        for at, (name, kind) in enumerate(self.fields.items()):
-            value = getattr(instance, name)
-            if kind in NUMBERS:
-                (self.floats if kind is float else self.words)[at] = value
-            elif element := element_of(kind):
-                if element not in NUMBERS:
-                    value = np.array([self.address_of(part) for part in value], np.int64)
-                    self.arrays.append(value)
-                assert value.dtype == DTYPES.get(element, np.int64), f"{name}: {value.dtype}"
-                self.words[at] = address_in_memory(value)
-            else:
-                self.words[at] = self.address_of(value)
+        values, words = instance.__dict__, [0] * self.fields.size
+        for at, name in (*self.fields.integers, *self.fields.truths):
+            words[at] = values[name]
+        for at, name, dtype in self.fields.arrays:
+            array = values[name]
+            assert array.dtype is dtype or array.dtype == dtype, f"{name}: {array.dtype}"
+            words[at] = address_in_memory(array)
+        for at, name in self.fields.lists:
+            self.arrays.append(np.array([self.address_of(part) for part in values[name]], np.int64))
+            words[at] = address_in_memory(self.arrays[-1])
+        for at, name in self.fields.instances:
+            words[at] = self.address_of(values[name])
+        self.words: Any = np.array(words, np.int64)
+        self.floats = self.words.view(np.float64)
+        for at, name in self.fields.floats:
+            self.floats[at] = values[name]
         self.address = address_in_memory(self.words)
 
     def address_of(self, part: Any) -> int:
@@ -97,10 +129,13 @@ class InstanceRecord:
 
     def read(self) -> None:
         """Copy the numbers back to the instance."""
-        words, floats, values = self.words.tolist(), self.floats.tolist(), self.instance.__dict__
-        for at, (name, kind) in enumerate(self.fields.items()):
-            if kind in NUMBERS:
-                values[name] = floats[at] if kind is float else bool(words[at]) if kind is bool else words[at]
+        words, floats, values = self.words.tolist(), self.floats, self.instance.__dict__
+        for at, name in self.fields.integers:
+            values[name] = words[at]
+        for at, name in self.fields.truths:
+            values[name] = words[at] != 0
+        for at, name in self.fields.floats:
+            values[name] = float(floats[at])
         for record in self.records:
             record.read()
 

@@ -9,6 +9,8 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.timing.dma_engines import transfer_columns
 from nki_mlir.targets.runtime.compiled_class import int_array
 
+LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
+
 
 def columns_of(graph: SchedulingGraph) -> dict[str, Any]:
     """Return the arrays by their names. A list of lists is one array, with the ``..._start`` of each."""
@@ -23,13 +25,16 @@ def computed_columns(graph: SchedulingGraph) -> dict[str, Any]:
                         ("buffer_users", graph.buffer_users)):
         columns[f"{name}_start"], columns[name] = edges.starts, edges.steps
     columns["missing"] = np.diff(columns["before_start"])
+    columns["absent_count"] = np.diff(columns["buffers_start"])
+    columns["long"] = int_array(graph.last - graph.first > max(len(graph) // LONG, 64))
     columns["changes"] = graph.changes.reshape(-1)
+    columns["most"] = graph.changes.cumsum(axis=1).max(axis=1)      # by memory, the bytes that program order needs
     columns["is_transfer"] = int_array(graph.is_transfer)
     distinct, transfer = np.unique(graph.transfer_numbers[graph.is_transfer], return_inverse=True)
     transfers = [graph.table.transfers[number] for number in distinct.tolist()]
     columns["transfer"], columns["loaded"] = np.full(len(graph), -1), np.full(len(graph), -1)
     columns["transfer"][graph.is_transfer] = transfer
     loads = np.array([*[transfer.loads for transfer in transfers], False], np.bool_)[columns["transfer"]]
-    is_load = loads & (np.diff(columns["buffers_start"]) == 1)      # a copy within SBUF, which is no load, has two
+    is_load = loads & (columns["absent_count"] == 1)        # a copy within SBUF, which is no load, has two buffers
     columns["loaded"][is_load] = graph.size[columns["buffers"][columns["buffers_start"][:-1][is_load]]]
     return columns | transfer_columns(transfers, graph.machine, 1)

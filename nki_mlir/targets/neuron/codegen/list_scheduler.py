@@ -110,10 +110,11 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         EngineTimes.__init__(self, graph, order)
         ScheduledMemory.__init__(self, graph, order, base, rotates)
         columns, count, self.buffer_count = columns_of(graph), len(graph), len(graph.size)
-        self.masks = int_array(graph.step_engines(order.share, order.issue).masks)
+        engines: Any = graph.step_engines(order.share, order.issue)
+        self.masks = engines.masks
         self.users_start, self.users = columns["users_start"], columns["users"]
         self.missing, self.passed = columns["missing"].copy(), order.passed
-        self.ranks = int_array(graph.ranks(order.ahead))
+        self.ranks = graph.ranks(order.ahead)
         self.by_rank = int_array(np.argsort(self.ranks))
         self.engine_of, self.started, self.order = new_array(count), new_array(count), new_array(count)
         self.starts = new_floats(count)

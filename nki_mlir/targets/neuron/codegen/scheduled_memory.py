@@ -9,8 +9,6 @@ free ranges are too small, it is at the next change of ``version``.
 
 from typing import Any
 
-import numpy as np
-
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.graph_columns import columns_of
@@ -20,10 +18,9 @@ from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.step_table import SPACES
 from nki_mlir.targets.runtime.compiled_class import int_array, new_array
 
-LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
 LOOKS = 32                      # the need of all steps is computed once in this many computations for some steps
 ANY = 1 << 60                   # more bytes than any memory has
-COLUMNS = ("space", "size", "first", "last", "buffer_users_start", "buffer_users", "buffers_start", "buffers")
+COLUMNS = ("space", "size", "first", "last", "long", "buffer_users_start", "buffer_users", "buffers_start", "buffers")
 
 
 class ScheduledMemory:
@@ -96,10 +93,9 @@ class ScheduledMemory:
         for name in COLUMNS:
             setattr(self, name, columns[name])
         limits = machine.sbuf_bytes_per_partition, machine.psum_bytes_per_partition
-        changes: Any = columns["changes"]
-        self.changes, self.row = changes.copy(), len(graph) + 1
-        most = np.add.accumulate(changes.reshape(len(SPACES), -1), axis=1).max(axis=1)
-        self.most = most
+        self.changes, self.row = columns["changes"].copy(), len(graph) + 1
+        most: Any = columns["most"]
+        self.most = most.copy()
         self.limit = int_array([max(limit * order.memory // 100, min(int(need), limit))
                                 for limit, need in zip(limits, most)])
         self.free = self.limit - int_array([graph.outside[s] for s in SPACES])
@@ -111,11 +107,9 @@ class ScheduledMemory:
         self.sbuf = FreeRanges(starts[SBUF], limits[0], 0, rotates, buffers)
         self.psum = FreeRanges(starts[PSUM], limits[1], machine.psum_bank_bytes, rotates, buffers)
         self.addresses = new_array(buffers)
-        longest = max(len(graph) // LONG, 64)
-        self.long = int_array(columns["last"] - columns["first"] > longest)
         self.has_ring, self.ring = graph.ring, ResultRing(owners_in_ring(graph, limits[1]) if graph.ring else [])
         self.uses, self.absent = columns["uses"].copy(), columns["buffers"].copy()
-        self.absent_count = int_array(np.diff(columns["buffers_start"]))
+        self.absent_count = columns["absent_count"].copy()
         self.no_room, self.lacking = new_array(len(graph), -1), new_array(len(graph), -ANY)
         self.version = self.oldest = self.changed = self.light_sleepers = self.least = 0
         self.sleepers, self.wakes = new_array(2), new_array(2, ANY)
