@@ -124,7 +124,8 @@ def calibration():
 
 
 def measured(name, profile=None):
-    """Return a case's executed instructions, the CPU seconds to compile it, a digest of its binaries, and its ns."""
+    """Return a case's executed instructions and those in memory, the CPU seconds to compile it, a digest of its
+    binaries, and its ns."""
     compile_case = compiled(name)
     with uncollected(), profile or nullcontext():
         started = time.process_time()
@@ -132,16 +133,18 @@ def measured(name, profile=None):
         binaries = [neuron.write([program], "bin") for program in programs]
         spent = time.process_time() - started
     timing = neuron.timed(programs)
-    return timing.instructions, spent, hashlib.sha256(b"".join(binaries)).hexdigest()[:16], timing.total_ns
+    in_memory = sum(len(stream) for program in programs for stream in program.streams.values())
+    return (timing.instructions, in_memory, spent, hashlib.sha256(b"".join(binaries)).hexdigest()[:16],
+            timing.total_ns)
 
 
 def measure():
     """Return the figures of all cases, of kernels of a few instructions together."""
-    small = [measured(name)[:2] for name in SMALL]
-    figures = {"ten small kernels": tuple(map(sum, zip(*small)))} | {name: measured(name)[:2] for name in LONG}
+    small = [measured(name)[:3] for name in SMALL]
+    figures = {"ten small kernels": tuple(map(sum, zip(*small)))} | {name: measured(name)[:3] for name in LONG}
     return {"compilation": figures, "lines": [
-        f"{name}: {executed:,} instructions in {spent:.2f} s, {executed / spent:,.0f} a second"
-        for name, (executed, spent) in figures.items()]}
+        f"{name}: {executed:,} instructions ({in_memory:,} in memory) in {spent:.2f} s, {executed / spent:,.0f}/s"
+        for name, (executed, in_memory, spent) in figures.items()]}
 
 
 def main():
@@ -160,8 +163,9 @@ def main():
     for name in names:
         profile = cProfile.Profile(time.process_time) if options.profile else None
         try:
-            executed, spent, *digests[name] = measured(name, profile)
-            text = f"{executed:9,}{spent:8.2f} s{executed / spent:9,.0f}/s {digests[name][1] / 1e3:10.1f} us"
+            executed, in_memory, spent, *digests[name] = measured(name, profile)
+            text = (f"{executed:9,}{in_memory:9,}{spent:8.2f} s{executed / spent:9,.0f}/s"
+                    f"{digests[name][1] / 1e3:10.1f} us")
         except NkiMlirError as error:
             text = digests[name] = error.code
         differs = name in earlier and earlier[name] != digests[name]
