@@ -95,23 +95,37 @@ def overwritten(buffer: records.DeviceBuffer, users: Iterable[records.Instructio
                 ) -> bool:
     """Return whether the users of a buffer read only elements that they have written themselves, until they have
     written all of it or, if it ``dies``, up to the last user."""
-    written = np.zeros((buffer.shape[0], prod(buffer.shape[1:]) * buffer.dtype.itemsize), np.bool_)
-    missing = written.size
+    row = prod(buffer.shape[1:]) * buffer.dtype.itemsize
+    written, missing = np.zeros((1, row), np.bool_), buffer.shape[0] * row      # a row stands for all, while it can
     for node in users:
         if not isinstance(node, records.InstructionStep) or node.op.mask or node.op.limits:
             return False
         for _, tile in node.op.sources():
-            if tile.handle is buffer and ((box := box_of(tile)) is None or not written[box].all()):
-                return False
+            if tile.handle is buffer:
+                if (box := box_of(tile)) is None:
+                    return False
+                written, partitions = with_rows(written, box[0], buffer.shape[0])
+                if not written[partitions, box[1]].all():
+                    return False
         for _, tile in node.op.targets():
             if tile.handle is buffer and (box := box_of(tile)) is not None:
-                partitions, columns = box
-                part = partitions, columns if is_dense(tile, columns) else np.unique(bytes_of(tile))
-                missing -= int(np.count_nonzero(~written[part]))
+                written, partitions = with_rows(written, box[0], buffer.shape[0])
+                part = partitions, box[1] if is_dense(tile, box[1]) else np.unique(bytes_of(tile))
+                missing -= int(np.count_nonzero(~written[part])) * (buffer.shape[0] // len(written))
                 written[part] = True
         if not missing:
             return True
     return dies
+
+
+def with_rows(written: np.ndarray, partitions: slice, count: int) -> tuple[np.ndarray, slice]:
+    """Return the array with a row for each of ``count`` partitions, unless its one row can stand for all, and the rows
+    of these partitions."""
+    if len(written) == count:
+        return written, partitions
+    if partitions == slice(0, count):
+        return written, slice(0, 1)
+    return written.repeat(count, axis=0), partitions
 
 
 def is_dense(tile: Tile, columns: slice) -> bool:
