@@ -175,7 +175,8 @@ class _Scan:
                          "nest regions, attributes, types and expressions less deeply")
 
     def _add_numbers(self, first: int, end: int) -> int:
-        """Add the numbers between two characters; return where the next ones begin: a number may go on there."""
+        """Count the digits of the numbers between two characters. Return where the next call begins: at the last number
+        if it may continue after ``end``, else at ``end``."""
         digit = self.characters[max(first, end - DIGITS - 2):end] - ord("0") <= 9
         continues = end < self.characters.size
         digits_at_end = 0 if not continues else int(np.argmin(digit[::-1])) if not digit.all() else digit.size

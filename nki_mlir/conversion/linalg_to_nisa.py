@@ -86,7 +86,7 @@ def is_masked(operation: Operation) -> bool:
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
-    """Return the blocks of code below an operation, without bodies of structured operations."""
+    """Yield the blocks within an operation, except the bodies of structured operations."""
     for region in op.regions:
         for block in region.blocks:
             yield block

@@ -141,8 +141,8 @@ def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
 
 
 class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
-    """The same memory as a memref of another element type, which no memref operation can express. On chip partitions
-    stay.
+    """The same memory as a memref of another element type, which no memref operation can express. On chip, partitions
+    do not change.
 
     ``%b = "nki.reinterpret"(%a) : (memref<128x64xf32, "sbuf">) -> memref<128x128xbf16, "sbuf">``
     """

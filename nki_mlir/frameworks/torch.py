@@ -125,8 +125,11 @@ def call_planned(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[s
 
 
 def call_traced(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-    """Call a kernel in code that Dynamo traces: the plan is a constant of the graph. Dynamo has symbols for sizes and
-    numbers, and it cannot read layouts in a backward."""
+    """Call a kernel in code that Dynamo traces. The plan of the call (``torch_plans``) becomes a constant of the graph.
+
+    Dynamo represents sizes and numbers by symbols, and cannot read the layouts of tensors while it traces a backward
+    function.
+    """
     arguments, keywords = (map_leaves(values, is_number_or_tensor, guarded) for values in (arguments, keywords))
     fields = {"grid": tuple([number_of(n) for n in kernel.grid]), "has_grid": True, "mode": kernel.mode,
               "target": kernel.target, "executor": kernel.executor, "by_reference": kernel.by_reference,

@@ -236,7 +236,7 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
     """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where derivatives would
     lack the kernel's term: a program of ``torch.compile`` may hide from ``frameworks.torch`` which tensors require
-    grad. Exported programs, whose kernel is a config, run without a history.
+    grad. An exported program contains its kernel as a config, and runs although its tensors record a history.
 
     The last argument is the kernel, the others are lists of tensors. A call on plain tensors goes straight to its
     implementation ``run``.

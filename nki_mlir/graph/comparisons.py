@@ -83,8 +83,9 @@ class IndexedFunction:
 
     def __init__(self, op: Operation, scattered: Sequence[int], batch: dict[int, int], sizes: dict[int, int],
                  vector: int) -> None:
-        """``scattered``: the axis for each number of an index; ``batch``: axes by the dims of indices that go along
-        them; ``sizes``: of the windows, by their axes; ``vector``: the dim of a index's numbers."""
+        """``scattered``: the axis that each number of an index counts; ``batch``: the axis of the target for each
+        batch dim of the indices; ``sizes``: the extents of windows by axis; ``vector``: the dim of the indices along
+        which the numbers of one index lie."""
         self.op, self.scattered, self.vector, self.sizes = op, scattered, vector, sizes
         self.lines: list[str] = []
         target, indices = (ir.RankedTensorType(v.type) for v in list(op.operands)[:2])

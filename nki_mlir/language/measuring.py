@@ -133,7 +133,8 @@ class MeasuredKernel(Kernel):
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        """Write the files of one call that exist before the kernel runs, even if the run fails."""
+        """Write the module and the compiled kernel of one call to files. The caller does so before the kernel runs, so
+        that the files exist even if the run fails."""
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:

@@ -75,8 +75,8 @@ class NamedViews(GuardedWindows):
 
 
 def lies_within(view: SubscriptText) -> bool:
-    """Return whether every index vector of a view certainly stays within its dimension. Those of tensors with block
-    dimensions count as such."""
+    """Return whether every index vector of a view certainly stays within its dimension; True without a proof for
+    tensors with block dimensions."""
     if view.tensor.blocks:
         return True
     for item, size in zip(view.items, view.tensor.shape or ()):

@@ -275,7 +275,8 @@ class KernelText:
 
     # -- registers -----------------------------------------------------------------------------------------------------
     def fill(self, register: Value, load: str = "") -> None:
-        """Note that registers begin with a value, or as zeros, as those of a kernel do."""
+        """Note that registers begin with the value of the expression ``load``, or with 0 if it is empty, as all
+        registers of a kernel do."""
         self.filled[register] = self.repeats
         self.loads.pop(register, None)
         if load:

@@ -26,7 +26,8 @@ from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, with
 
 
 def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
-    """Write ``dst`` = the result of a function, which is a new tile: ``dst`` itself if nothing has used it yet."""
+    """Write an assignment of a function's result, a new tile, to the name of ``dst`` if nothing has used ``dst`` yet,
+    else to another name, from which a copy to ``dst`` follows."""
     tensor = text.defines(op.dst)
     if tensor is None and not text.beta and (tensor := text.defines(in_base_shape(op.dst))) is not None:
         tensor.shape = op.dst.shape

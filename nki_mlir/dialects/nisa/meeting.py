@@ -25,7 +25,7 @@ ANY = (Engine.GPSIMD, *(e for e in ENGINES if e is not Engine.GPSIMD))
 class WrongPartner(KernelError):
     code = "NKI-PARTNER"
     message = "core {own} receives from core {partner}, which sends to core {to}"
-    fix = "let send_to_rank of each core be the one that receives from it"
+    fix = "set send_to_rank of each core to the core that receives from it"
 
 
 class UnlikeOperands(KernelError):

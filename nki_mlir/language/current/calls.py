@@ -129,5 +129,6 @@ def table_name(function: Callable[..., object]) -> str:
 
 
 def reported(function: Callable[..., R]) -> Callable[..., R]:
-    """Wrap a function: it takes arguments of any release, and raises this generation's errors for the core's."""
+    """Wrap a function so that it takes the arguments of any release, and replaces errors that both generations share
+    by those that the current generation documents."""
     return bound(function, table_name(function), CURRENT)

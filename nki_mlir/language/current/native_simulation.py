@@ -263,8 +263,8 @@ VENDOR_NAMES = "nki.isa", "nki.language"            # the modules in which progr
 
 @functools.cache
 def originals() -> list[dict[str, object]]:
-    """Return (once) the public functions of this package's isa and language modules, by name, for modules that are
-    loaded. A kernel that uses one has loaded it."""
+    """Return, memoized, the public functions of this package's isa module and of its language module, by name; none of
+    a module that is not loaded, since a kernel that uses one has loaded it."""
     modules = [sys.modules.get(f"{__package__}.{name}") for name in ("isa", "language")]
     return [{name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
             if module is not None else {} for module in modules]

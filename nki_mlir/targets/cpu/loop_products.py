@@ -173,7 +173,8 @@ def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
 
 
 def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
-    """Return the product as a fresh one, if the fill sets its output to 0, and nothing else."""
+    """Return the product that starts from 0 instead of the values of its output, if the fill sets exactly these
+    values to 0; else None."""
     if not product.is_product or product.fresh or not forwarding.is_zero_fill(fill.nest):
         return None
     fills = writes_alike(fill, product) if isinstance(product.target, ScratchBuffer) else (

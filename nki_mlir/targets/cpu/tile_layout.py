@@ -39,7 +39,8 @@ class TileLayout(Protocol):
         ...
 
     def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
-        """Return whether a product in this layout is as fast as the one before."""
+        """Return whether ``after``, a product on tiles in this layout, is as fast as ``before``, the product on tiles
+        in their earlier layout."""
         ...
 
 

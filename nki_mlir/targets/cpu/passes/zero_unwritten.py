@@ -35,7 +35,8 @@ Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset, and a 
 
 @dataclass(eq=False)
 class OpenBlock:
-    """An open block; a loop that has an iteration has its variable's slot and its values."""
+    """A block whose end the pass has not reached. For the body of a loop with at least one iteration, ``slot`` is that
+    of the loop's variable and ``span`` the variable's values."""
 
     slot: int = -1
     span: range | None = None

@@ -42,7 +42,8 @@ def lowered_variant(variant: CapturedVariant) -> LoweredKernel:
 
 
 def is_instruction(late: DelayedOperation, make: Attributes) -> bool:
-    """Return whether an operation is an instruction without mask, symbols and other state, whose record is known."""
+    """Return whether an operation is an instruction that has no mask, symbols and marks, and whose record needs no
+    MLIR (``record_of``)."""
     memo = late.memo
     if not memo or late.marks or late.op.symbols:
         return False

@@ -234,7 +234,8 @@ def _ns(op: Op, machine: Machine) -> float:
 
 
 def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> CopyAddress | None:
-    """Return the address in terms of the index that a sum reads, with the index still to be replaced."""
+    """Return the address as a form of the index that the sum ``step`` reads instead of the index that it computes; the
+    field ``index`` of the result is still the latter. None if the sum cannot be part of an address."""
     op = step.op
     if isinstance(op, TensorScalarOp):
         if (op.op0, op.op1) != ("add", "bypass") or op.operand0 is not None or not float(op.imm0).is_integer():

@@ -146,8 +146,9 @@ class ScheduledMemory:
         self.next_version()
 
     def allows(self, k: int, transfer: bool, busy: bool) -> bool:
-        """Return whether a step's new buffers have room; they then have addresses. If they have none, this holds until
-        memory is released or the oldest step starts. ``busy``: other steps are under way."""
+        """Return whether memory has room for the buffers that a step uses first, and assign their addresses if it has.
+        If it has none, it has none until a step releases memory or the oldest step starts. ``busy``: other steps are
+        under way."""
         start = self.buffers_start[k]
         end = start + self.absent_count[k]
         self.lacks = -1
@@ -208,7 +209,8 @@ class ScheduledMemory:
         return most
 
     def give_addresses(self, start: int, end: int) -> bool:
-        """Assign addresses to all of these absent buffers or to none. Return whether it did."""
+        """Assign addresses to all buffers ``start`` to ``end`` of ``absent``, or to none if one of them has no room.
+        Return whether it did."""
         for at in range(start, end):
             buffer = self.absent[at]
             ranges = self.psum if self.space[buffer] > 0 else self.sbuf

@@ -228,8 +228,8 @@ def _packets(packets: PacketsByWriter | None, total: float) -> dict[str, Any]:
 
 
 def _rows_of_trace(document: Document) -> dict[str, Any]:
-    """Return the number of updates of semaphores, and of all entries of a trace: instructions, updates and packets;
-    nothing is known of either where slices are joined."""
+    """Return the number of updates of semaphores, and of all entries of a trace: instructions, updates and packets.
+    Both are None if a slice of the document stands for several instructions."""
     updates, packets = document["updates"], document["packets"]
     if max(document["slices"]["count"], default=1) > 1:
         return {"event_count": None, "trace_count": None}

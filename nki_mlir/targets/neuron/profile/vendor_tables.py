@@ -198,7 +198,8 @@ def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], d
 
 
 def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -> list[Row]:
-    """Return the trigger of each transfer, then the signaller of each wait; nothing where slices are joined."""
+    """Return a row for each transfer with the instruction that triggers it, then a row for each wait with the
+    instruction or transfer that signals it; no rows if a slice of the document stands for several instructions."""
     slices = document["slices"]
     if max(slices["count"], default=1) > 1:
         return []
