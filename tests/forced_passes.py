@@ -9,7 +9,8 @@ from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
 
 LOWERING = "nki_mlir.targets.cpu.lowering"
 FORCED = {"trim-tiles": "least=1", "fit-functions": "least=1 gain=0", "tabulate-functions": "least=1 gain=0", "parallelize": "worth=1",
-          "form-products": "worth=1", "hoist-tiles": "least=1", "hoist-factors": "least=1", "forward-copies": "least=1", "merge-programs": "items=0",
+          "form-products": "worth=1", "hoist-tiles": "least=1", "hoist-factors": "least=1", "share-factors": "least=1",
+          "forward-copies": "least=1", "merge-programs": "items=0",
           "forward-factors": "most=1000000", "divide-columns": "least=1", "pad-rows": "multiple=4 rows=1",
           "reuse-tiles": "least=1", "join-nests": "least=1", "prefetch-factors": "least=1", "pair-factors": "pairs=1 least=1", "chunk-rows": "large=256 chunk=128 least=1 shared=1",
           "spread-neighbors": "least=1", "load-words": "least=1", "delay-stores": "least=1 functions=0",

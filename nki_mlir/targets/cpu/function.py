@@ -446,7 +446,7 @@ class NativeFunction:
                 roots |= {r.root for (field, _), r in zip(call.op.operands(), call.regions) if field.writes}
         return roots
 
-    def replace_calls(self, new_calls: Mapping[RoutineCall, Compute]) -> None:
+    def replace_calls(self, new_calls: Mapping[RoutineCall, NestCall]) -> None:
         """Replace calls by new ones."""
         for block in blocks(self.body) if new_calls else ():
             block.nodes[:] = [new_calls.get(node, node) if isinstance(node, RoutineCall) else node

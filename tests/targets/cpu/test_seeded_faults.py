@@ -100,6 +100,16 @@ def changed_factors(x, y):
         tile[...] = nl.multiply(tile, 2.0)
 
 
+def factors_before_and_after(x, y):
+    """Products with copies of a tile that changes between them."""
+    tile = nl.load(x[0:64, 0:32])
+    factor = nl.copy(tile, dtype=nl.float32)
+    nl.store(y[0:32, 0:32], nl.copy(nisa.nc_matmul(factor, factor)))
+    tile[...] = nl.multiply(tile, 2.0)
+    factor = nl.copy(tile, dtype=nl.float32)
+    nl.store(y[32:64, 0:32], nl.copy(nisa.nc_matmul(factor, factor)))
+
+
 def pieces_apart(x, y):
     """A product in two pieces, between which a row of the summed axis is left out."""
     total = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
@@ -296,6 +306,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "hoist-tiles": ("passes.hoist_tiles", "with_values", lambda form, values: Linear(form.const), repeated_factors),
     "hoist-factors": ("passes.hoist_factors.HoistFactors", "unchanged", lambda one, function, *_: {
         *function.buffers, *function.only_read}, changed_factors),
+    "share-factors": ("passes.share_factors", "written_by", lambda *_: set(), factors_before_and_after),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),

@@ -118,7 +118,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         """Return whether all other operations on a tile only read it, after the computation in its block, and one of
         them is a product that reads it often."""
         readers = [user for user in self.users[tile] if user is not call]
-        if not any(self.multiplies_often(reader, tile) for reader in readers):
+        if not any(multiplies_often(reader, tile, self.least) for reader in readers):
             return False
         if block not in self.orders:
             self.orders[block] = {inner: k for k, node in enumerate(block.nodes) for inner in cpu.calls_in(node)}
@@ -126,12 +126,6 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         return not tile.zeroed and all(
             isinstance(reader, cpu.Compute) and order.get(reader, -1) > order[call]
             and all(region.root is not tile for region in reader.output_regions) for reader in readers)
-
-    def multiplies_often(self, call: cpu.RoutineCall, tile: cpu.ScratchBuffer) -> bool:
-        """Return whether a computation is a product that reads each element of a tile often."""
-        return isinstance(call, cpu.Compute) and contraction_of(call.nest) is not None and any(
-            region.root is tile and elements_of(call.nest, k) * self.least <= call.nest.elements
-            for k, region in enumerate(call.regions[:len(call.nest.inputs)]))
 
     def hoist(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, repeated: RepeatedTile, memory: int) -> None:
         """Emit a computation with the loops that it needs, let its readers read the tile of their iteration, and remove
@@ -179,6 +173,13 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
                 regions = [replace(region, size=repeated.tile.size).moved(moved) if region.root is repeated.tile else
                            region for region in reader.regions]
                 self.new_calls[user] = on_regions(reader, regions)
+
+
+def multiplies_often(call: cpu.RoutineCall, tile: cpu.ScratchBuffer, times: int) -> bool:
+    """Return whether a computation is a product that reads each element of a tile so many times, or more often."""
+    return isinstance(call, cpu.NestCall) and contraction_of(call.nest) is not None and any(
+        region.root is tile and elements_of(call.nest, k) * times <= call.nest.elements
+        for k, region in enumerate(call.regions[:len(call.nest.inputs)]))
 
 
 def calls_in_loops(block: cpu.NativeBlock, loops: tuple[cpu.NativeLoop, ...] = ()

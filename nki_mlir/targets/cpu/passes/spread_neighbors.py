@@ -16,7 +16,7 @@ from nki_mlir.targets.cpu.schedule import cost_of
 
 
 class SpreadNeighbors(FunctionPass, name="spread-neighbors"):
-    least: int = 2_000          # nanoseconds of work, roughly, that are worth a job for threads that are awake
+    least: int = 1_000          # nanoseconds of work, roughly, that are worth a job for threads that are awake
 
     def rewrite(self, function: NativeFunction) -> None:
         for block in blocks(function.body) if has_pool(function) else ():

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""share-factors: compute equal factors of products once, and let all products read the first one.
+
+before:  words = pairs(x); gate += pairs(a) * words;  other = pairs(x); up += pairs(b) * other
+after:   words = pairs(x); gate += pairs(a) * words;  up += pairs(b) * words
+
+Kernels whose Python unrolls loops multiply by the same tile again and again, and each product joins or converts its
+elements. `hoist-factors` does the same for loops. The pass changes tiles that nothing but one computation writes, from
+memory that stays the same until the other computation.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu.forwarding import filled_tile
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.passes.hoist_tiles import multiplies_often
+
+Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
+
+
+class ShareFactors(FunctionPass, name="share-factors"):
+    least: int = 8              # times that a product must read each element of a factor
+    most: int = 33_554_432      # bytes of all factors that are shared for other products
+
+    def rewrite(self, function: cpu.NativeFunction) -> None:
+        users, new_calls = function.users(), dict[cpu.RoutineCall, cpu.NestCall]()
+        shared, shared_bytes = set[cpu.ScratchBuffer](), 0
+        for block in cpu.blocks(function.body):
+            unneeded = set[cpu.RoutineCall | cpu.ScratchBuffer]()
+            for call, tile, first in self.repeated(function, block, users):
+                more_bytes = 0 if first in shared else first.size
+                if shared_bytes + more_bytes <= self.most:
+                    shared.add(first)
+                    shared_bytes += more_bytes
+                    unneeded |= {call, tile}
+                    new_calls |= {user: on_buffer(new_calls.get(user, user), tile, first)
+                                  for user in users[tile] if user is not call}
+            if unneeded:
+                block.nodes[:] = block.without(unneeded)
+        function.replace_calls(new_calls)
+
+    def repeated(self, function: cpu.NativeFunction, block: cpu.NativeBlock, users: Users
+                 ) -> list[tuple[cpu.Compute, cpu.ScratchBuffer, cpu.ScratchBuffer]]:
+        """List the computations of a block that fill a tile as an earlier one does, each with its tile and the earlier
+        one's."""
+        allocated = {node.buffer for node in block.nodes if isinstance(node, cpu.Allocate) and not node.buffer.zeroed}
+        order = {call: k for k, call in enumerate(cpu.calls_in(*block.nodes))}
+        filled: dict[Hashable, cpu.ScratchBuffer] = {}          # by what they are computed from
+        keys_of: dict[object, list[Hashable]] = {}              # by the memory that a computation reads
+        repeated = []
+        for node in block.nodes:
+            tile = filled_tile(node) if isinstance(node, cpu.Compute) else None
+            if isinstance(node, cpu.Compute) and tile in allocated and tile is not None and (
+                    self.is_factor(node, tile, users[tile], order)):
+                *sources, target = node.regions
+                key: Hashable = (node.function, node.nest, node.symbols, target.offset,
+                                 *[(region.root, region.offset) for region in sources])
+                roots = {region.root for region in sources}
+                if key in filled:
+                    repeated.append((node, tile, filled[key]))
+                elif all(isinstance(root, cpu.ScratchBuffer) or root in function.only_read for root in roots):
+                    filled[key] = tile
+                    for root in roots:
+                        keys_of.setdefault(root, []).append(key)
+            for root in written_by(function, node):
+                for key in keys_of.pop(root, ()):
+                    filled.pop(key, None)
+        return repeated
+
+    def is_factor(self, call: cpu.Compute, tile: cpu.ScratchBuffer, users: Sequence[cpu.RoutineCall],
+                  order: Mapping[cpu.RoutineCall, int]) -> bool:
+        """Return whether all other operations on a tile are nests after the computation in its block that only read
+        the tile, and one of them is a product that reads it often."""
+        readers = [user for user in users if user is not call]
+        return all(only_reads(reader, tile) and order.get(reader, -1) > order[call] for reader in readers) and any(
+            multiplies_often(reader, tile, self.least) for reader in readers)
+
+
+def only_reads(call: cpu.RoutineCall, tile: cpu.ScratchBuffer) -> bool:
+    """Return whether a call is a computation, perhaps in parts, that does not write a tile."""
+    return isinstance(call, cpu.Compute | cpu.Spread) and all(
+        region.root is not tile for region in call.regions[len(call.nest.inputs):])
+
+
+def written_by(function: cpu.NativeFunction, node: cpu.Node) -> set[object]:
+    """Return the roots of the memory that a node may write."""
+    roots = set[object]()
+    for call in cpu.calls_in(node):
+        roots |= {region.root for region in call.regions[len(call.nest.inputs):]} if isinstance(
+            call, cpu.NestCall) else {function.buffers[number] for number in call.buffers}
+    return roots
+
+
+def on_buffer(call: cpu.RoutineCall, tile: cpu.ScratchBuffer, other: cpu.ScratchBuffer) -> cpu.NestCall:
+    """Return a computation, perhaps in parts, that reads another buffer instead of a tile."""
+    assert isinstance(call, cpu.Compute | cpu.Spread)
+    regions = [replace(region, root=other, base=other.base) if region.root is tile else region
+               for region in call.regions]
+    moved = other.base.plus(tile.base, -1)
+    arguments = [a.plus(moved) if isinstance(a, Linear) and any(
+        slot == cpu.BUFFERS + tile.number for slot, _ in a.symbols) else a for a in call.arguments]
+    return type(call)(call.function, tuple(arguments), call.nest, regions)
