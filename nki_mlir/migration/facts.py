@@ -302,10 +302,8 @@ def join(left: Fact, right: Fact) -> Fact:
     if isinstance(left, TensorFact) and isinstance(right, TensorFact):
         if left.on_chip != right.on_chip:
             return Unknown()
-        shape: Shape = None
-        if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape):
-            shape = left.shape if left.shape == right.shape else None
-        return TensorFact(left.memory if left.memory == right.memory else SBUF, shape,
+        return TensorFact(left.memory if left.memory == right.memory else SBUF,
+                          left.shape if left.shape == right.shape else None,
                       left.dtype if left.dtype == right.dtype else "",
                       left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part,
                       filled=left.filled and right.filled,
@@ -345,8 +343,9 @@ def element_at(values: Items | Many, position: int | None) -> Fact | None:
     """Return the fact of an element of a list; None if the text does not show which one it is, and they differ."""
     if isinstance(values, Many):
         return values.element
-    is_within = position is not None and -len(values.items) <= position < len(values.items)
-    return values.items[position or 0] if is_within else None
+    if position is None or not -len(values.items) <= position < len(values.items):
+        return None
+    return values.items[position]
 
 
 def part_of(values: Items | Many, bounds: tuple[int | None, ...] | None) -> Items | Many:

@@ -68,7 +68,7 @@ POINT, NUMBER, CAUSAL = IndexFact("i", (Axis("1", "0"),)), NumberFact("int"), Ma
     (replace(PLAIN, dtype="nl.int32"), replace(PLAIN, dtype="", part=True)),
     (replace(PLAIN, blocks=2), replace(PLAIN, blocks=0, part=True)),
     (replace(PLAIN, selection=ComputedPart(condition="c")), replace(PLAIN, part=True, selection=ComputedPart())),
-    (replace(PLAIN, memory=HBM), Unknown()), (NUMBER, Unknown()), (NoneFact(), TILE)])
+    (replace(PLAIN, memory=HBM), Unknown()), (NUMBER, Unknown()), (LINE, Unknown()), (NoneFact(), TILE)])
 def test_one_of_two_tiles__has_what_both_have(other, joined):
     assert join(TILE, other) == join(other, TILE) == joined
 
@@ -123,9 +123,15 @@ def test_elements_and_slices_of_lists():
 @pytest.mark.parametrize("dtypes, result", [
     (("nl.float32", "nl.bfloat16"), "nl.float32"), (("nl.bfloat16", "nl.bfloat16"), "nl.bfloat16"),
     (("x.dtype", "x.dtype"), "x.dtype"), (("x.dtype", "nl.float32"), "nl.float32"), (("x.dtype", "nl.int8"), ""),
-    (("nl.int8", "nl.int32"), "nl.int32"), (("nl.unknown", "nl.int8"), ""), (("nl.bool_",), "nl.bool")])
+    (("nl.int8", "nl.int32"), "nl.int32"), (("nl.int8",), "nl.int8"), (("nl.unknown", "nl.int8"), ""), (("nl.bool_",), "nl.bool")])
 def test_dtype_of_an_operation(dtypes, result):
     assert promoted(*dtypes) in (result, f"{result}_") and promoted(*dtypes[::-1]) == promoted(*dtypes)
+
+
+def test_view_of_a_tile__is_no_tile_that_was_created():
+    every = replace(TILE, parameter=True, floating=True, selection=ComputedPart())
+    view = TensorFact(SBUF, ("4",), "nl.float32", part=True, filled=True, floating=True)
+    assert every.like(("4",)) == view and every.like(None, "nl.int8") == replace(view, shape=None, dtype="nl.int8")
 
 
 def test_functions_of_one_and_two_tiles():
