@@ -23,7 +23,7 @@ Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
 
 class ShareFactors(FunctionPass, name="share-factors"):
     least: int = 8              # times that a product must read each element of a factor
-    most: int = 33_554_432      # bytes of all factors that are shared for other products
+    most: int = 33_554_432      # bytes of all factors that several products share
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
         users, new_calls = function.users(), dict[cpu.RoutineCall, cpu.NestCall]()
