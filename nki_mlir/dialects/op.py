@@ -78,7 +78,7 @@ class LoweringBuilder(Protocol):
         each element is op.next(the element before it, sources)."""
 
     def rows(self, op: "Op") -> "RowBuilder | None":
-        """Return a builder of values of complete partitions, in float32; None if a mask divides them."""
+        """Return a builder of float32 values, one for each partition; None for an operation with a mask or limits."""
 
 
 class RowBuilder(Protocol):

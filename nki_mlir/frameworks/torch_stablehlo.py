@@ -177,8 +177,8 @@ def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> 
 
 
 def refused(text: str, module: Module) -> NkiMlirError:
-    """Return the error for an operator that the upstream passes leave. Their text names it, or a number that operators
-    of the same line take."""
+    """Return the error for an operator that the upstream passes cannot convert. ``text`` is their error. It names the
+    operator, or only its line: the error then names all operators of this line that are left in the module."""
     match = re.search(r'error: "([^"]+)":(\d+):', text)
     location = Location(match[1], int(match[2]), 0) if match else None
     name = re.search(r'name = "torch\.([\w.:]+)"', text) or re.search(r'"torch\.(aten\.[\w.]+)"\(', text)

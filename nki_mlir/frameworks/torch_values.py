@@ -89,7 +89,8 @@ def in_containers(value: Any) -> Any:
 
 
 def with_objects(value: Any) -> Any:
-    """Return an argument that ``in_containers`` has written, with its objects."""
+    """Return the argument from which ``in_containers`` computed ``value``: tuples that stand for objects become objects
+    again."""
     if isinstance(value, tuple) and len(value) == 3 and value[0] is _ObjectMark:
         result = object.__new__(value[1])
         for name, part in value[2]:

@@ -183,8 +183,8 @@ def exchange(op: Operation, values: Iterable[Value]) -> None:
 
 
 def define(module: Module, text: str, op: Operation, number: int = 0) -> Operation:
-    """Add a function of a text to a module, for an operation that it will replace: its operations have the location of
-    that operation. ``number`` is the function's in the text. Return the function."""
+    """Parse a text, add its function of index ``number`` to a module, and return the function. A call of it will
+    replace the operation ``op``, whose location all its operations get."""
     parsed = ir.Module.parse(text, module.context)      # owns the operations that are copied
     with ir.InsertionPoint(module.body):
         function: Operation = parsed.body.operations[number].operation.clone().operation

@@ -283,7 +283,8 @@ class KernelText:
             self.loads[register] = load
 
     def is_used(self, register: Value, loops: tuple[int, ...]) -> bool:
-        """Return whether registers that begin as zeros, within loops, may have other values."""
+        """Return whether registers, filled inside these ``loops``, may need a line that fills them: in a loop they have
+        values of the last iteration, else those of an expression or of an earlier use."""
         return bool(loops) or register in self.loads or name_of_register(register) in self.started
 
     def enter(self) -> None:

@@ -185,8 +185,8 @@ def adapted(op: Op) -> Op:
 
 
 def _with_repeated_operand(op: Op) -> Op:
-    """Return an operation on two tiles, whose dtypes are free, for one whose last scalar operand is a tile of narrow
-    floats: such operands are float32."""
+    """If the last scalar operand is a tile of narrow floats, return an operation that reads it as a second tile of any
+    dtype, repeated along the rows: a scalar operand has to be float32. Return all other operations unchanged."""
     if not isinstance(op, TensorScalarOp):
         return op
     if op.operand1 is not None and _is_narrow(op.operand1) and op.engine in ("unknown", "vector") and (

@@ -181,9 +181,11 @@ def _memset(text: KernelText, op: movement.MemsetOp) -> None:
 
 
 def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
-    """Return the arguments of an instruction that counts along the axes of its destination. Axes that count on from
-    one to the next are one in the pattern, and those of one element none, except in beta, where index vectors have the
-    axes of the destination."""
+    """Return the arguments of an instruction that counts along the axes of its destination.
+
+    The pattern joins an axis with the next one if the count continues from one to the other, and omits axes of one
+    element. In beta it has all axes, because index vectors have the axes of the destination.
+    """
     steps, form = dict(expression.axes), text.indices.form(expression, op.symbols)
     pattern: list[list[int]] = []
     for axis, count in enumerate(op.dst.shape[1:], 1):

@@ -154,7 +154,7 @@ class StructuredBuilder:
         work.finish(name, total, dst)
 
     def rows(self, op: Op) -> "Rows | None":
-        """Return the writer of values of complete partitions; None if a mask divides partitions."""
+        """Return the writer of values of each partition; None for an operation with a mask or limits."""
         return None if op.mask or op.limits else Rows(self.writer, op, op.targets()[0][1].shape[0])
 
     def recurrence(self, op: Op) -> None:

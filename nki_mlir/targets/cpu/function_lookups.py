@@ -11,7 +11,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class FunctionLookups:
-    """Replaces the functions that are worth it in nests of at least ``least`` elements."""
+    """Replaces functions by lookups in nests of at least ``least`` elements, those for which ``is_worth_it`` holds."""
 
     least: int
 

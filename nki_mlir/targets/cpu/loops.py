@@ -283,7 +283,8 @@ class Loops:
                                   for value, step in last.items() if value not in self.delayed.left_out})
 
     def read_behind_body(self, last: Mapping[int, Step]) -> list[int]:
-        """List the values of the body that stores, the roundings before them, and partial results read."""
+        """List the values that the loop needs after the body: those that it stores and those that it folds. If the
+        step of one is in ``last``, a rounding, the list has the rounding's operand instead."""
         nest, plan = self.nest, self.plan
         stored = [nest.results[k] for k in range(len(nest.outputs)) if k not in plan.carried]
         folded = [fold.value for fold in plan.folds if fold.output not in self.narrow] if plan.folds else [
