@@ -151,7 +151,7 @@ def multiply(left: str, right: str) -> str:
 
 
 def negated(text: str) -> str:
-    """Return -text: ``b - a`` for a difference, ``-a * b`` for a product."""
+    """Return -text: ``b - a`` for ``a - b``, ``-a * b`` for ``a * b``."""
     node = None if SIMPLE.match(text) else _tree(text)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return ast.unparse(node.operand)
@@ -160,8 +160,9 @@ def negated(text: str) -> str:
     first = node
     while isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
         first = first.left
-    if first is not None and first is not node and SIMPLE.match(ast.unparse(first)):
-        return f"-{text}"
+    is_sum = isinstance(first, ast.BinOp) and isinstance(first.op, (ast.Add, ast.Sub))      # which has parentheses
+    if first is not None and first is not node and (is_sum or SIMPLE.match(ast.unparse(first))):
+        return f"-{bare(text)}"
     return f"-{factor(text)}"
 
 
