@@ -152,7 +152,6 @@ class _Merger(TreeTransformer):
         """
         reads = _reads(row)
         names = bound_names(tree_of_statements(row))
-        names.pop("f", None)
         needed = {name for name in names if self.reads[name] > reads[name]}
         before = [s for s in row if _created(s) in needed]
         late = set(names) - {_created(s) for s in before}
@@ -175,7 +174,8 @@ class _Merger(TreeTransformer):
             pair = tuple(_text(s) for s in statements[k:k + 2])
             if pair in self.shorter:
                 new = cst.parse_statement(self.shorter[pair])
-                result.append(cast(Any, new).with_changes(leading_lines=getattr(statements[k], "leading_lines", ())))
+                lines = [line for s in statements[k:k + 2] for line in getattr(s, "leading_lines", ())]
+                result.append(cast(Any, new).with_changes(leading_lines=lines))
                 k += 2
                 continue
             result.append(statements[k])
