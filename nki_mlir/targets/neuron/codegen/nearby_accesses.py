@@ -132,16 +132,20 @@ class NearbyAccesses:
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
         self.queries += 1
-        several = self.entries_of_others(region)
-        if region.symbolic in self.buckets:
-            several += self.buckets[region.symbolic].entries_near(region)
+        by_range = self.entries_of_others(region)
         if self.superseded and region.symbolic in self.superseded:
-            several.append(self.superseded[region.symbolic])
-        for reads, written in several:
+            by_range.append(self.superseded[region.symbolic])
+        for reads, written in by_range:
             if writes and reads:
-                self.compare(reads, region, writes, conflicting)
+                add_in_range(reads, region, conflicting)
             if written:
-                self.compare(written, region, writes, conflicting)
+                add_in_range(written, region, conflicting)
+        if region.symbolic in self.buckets:
+            for reads, written in self.buckets[region.symbolic].entries_near(region):
+                if writes and reads:
+                    self.compare(reads, region, writes, conflicting)
+                if written:
+                    self.compare(written, region, writes, conflicting)
 
     def entries_of_others(self, region: Region) -> list[Entries]:
         """Return entries, among them all that may touch a region and whose addresses do not have its registers."""
@@ -154,7 +158,8 @@ class NearbyAccesses:
         return several
 
     def compare(self, entries: list[TrackedAccess], region: Region, writes: bool, conflicting: set[int]) -> None:
-        """Add the nodes of the entries that touch a region; drop the entries that a write to it covers."""
+        """Add the nodes of the entries, with the region's registers, that touch it; drop those that a write to it
+        covers."""
         query, low, high, first, last = self.queries, region.low, region.high, region.first, region.last
         one_run, forgotten = region.one_run, False
         for access in entries:
@@ -176,9 +181,8 @@ class NearbyAccesses:
             entries[:] = [access for access in entries if access.live]
 
     def share_a_byte(self, other: Region, region: Region) -> bool:
-        """Return whether two regions may share a byte. The distance of regions with one nest decides it."""
-        if other.symbolic != region.symbolic:
-            return True
+        """Return whether two regions with the same registers may share a byte. The distance of regions with one nest
+        decides it."""
         if other.first > region.last or region.first > other.last:
             return False
         if other.nest is not region.nest:
@@ -211,3 +215,12 @@ class NearbyAccesses:
         if region.symbolic not in self.buckets:
             self.buckets[region.symbolic] = Buckets(self.size)
         self.buckets[region.symbolic].add(access, writes)
+
+
+def add_in_range(entries: list[TrackedAccess], region: Region, conflicting: set[int]) -> None:
+    """Add the nodes of the entries, with other registers than a region, in the bytes that it may touch."""
+    low, high = region.low, region.high
+    live = [access for access in entries if access.live]
+    if len(live) < len(entries):
+        entries[:] = live
+    conflicting.update([access.node for access in live if access.region.low < high and low < access.region.high])
