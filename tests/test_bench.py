@@ -114,6 +114,18 @@ def test_first_result__is_timed_by_a_process_of_its_own(text: str, tmp_path: Pat
     assert 0 < first_result.milliseconds(str(tmp_path / "script.py"), dict(os.environ)) < 600_000
 
 
+def test_compilation__digests_are_those_of_another_process(tmp_path: Path) -> None:
+    digests = tmp_path / "digests.json"
+    command = [sys.executable, str(BENCH / "costs/compilation.py"), "--cases", "transpose2d.0", "--digests", str(digests)]
+    for options in ([], ["--compare", str(digests)]):
+        printed = subprocess.run([*command, *options], text=True, capture_output=True, check=True).stdout
+        assert printed.startswith("transpose2d.0 ") and "before" not in printed
+    before = json.loads(digests.read_text())
+    digests.write_text(json.dumps({"transpose2d.0": ["another", before["transpose2d.0"][1]]}))
+    compared = subprocess.run([*command, "--compare", str(digests)], text=True, capture_output=True, check=True).stdout
+    assert compared.rstrip().endswith(f", before ['another', {before['transpose2d.0'][1]}]")
+
+
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 def test_limits__are_a_valid_program() -> None:
     subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", BENCH / "limits.cpp"],
