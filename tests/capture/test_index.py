@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, ds, mgrid
-from nki_mlir.capture.mask import placed
+from nki_mlir.capture.mask import broadcast_index
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
 
@@ -153,7 +153,7 @@ def test_linear_form_agrees(form):
 def table(index, shape):
     """The values of an index tensor as an array."""
     grid = np.indices(shape)
-    return index.const + sum(c * grid[k] for k, c in enumerate(placed(index, shape).axes))
+    return index.const + sum(c * grid[k] for k, c in enumerate(broadcast_index(index, shape).axes))
 
 
 @pytest.mark.parametrize("pick", [
@@ -192,11 +192,11 @@ def test_mgrid():
 
 
 def test_placed_masks():
-    assert placed(arange(8)[:, None], (8, 8, 4)).axes == (1, 0, 0)
-    assert placed(arange(4)[None, :], (8, 8, 4)).axes == (0, 0, 1)
-    assert placed(arange(8)[None, :], (4, 8)).axes == (0, 1)
+    assert broadcast_index(arange(8)[:, None], (8, 8, 4)).axes == (1, 0, 0)
+    assert broadcast_index(arange(4)[None, :], (8, 8, 4)).axes == (0, 0, 1)
+    assert broadcast_index(arange(8)[None, :], (4, 8)).axes == (0, 1)
     with pytest.raises(UnsupportedMask, match=r"the mask has shape \(5, 1\), the operation's tiles \(8, 8\)"):
-        placed(arange(5)[:, None], (8, 8))
+        broadcast_index(arange(5)[:, None], (8, 8))
 
 
 # -- what asks for numbers ---------------------------------------------------------------------------------------------

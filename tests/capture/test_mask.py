@@ -11,7 +11,7 @@ import pytest
 from nki_mlir.capture.affine import NeedsValue
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
 from nki_mlir.capture.index import Index, arange
-from nki_mlir.capture.mask import Mask, placed
+from nki_mlir.capture.mask import Mask, broadcast_index
 
 from .test_affine import RUNS as ALL_RUNS
 from .test_affine import SYMBOLS, I, J, drawn, values
@@ -168,7 +168,7 @@ def test_masks__are_placed_at_the_first_axes_or_the_last(small, shape, at):
     index = drawn(rng, small)
     expected = np.broadcast_to(values(index, RUNS[5]).reshape((1,) * at + small + (1,) * (len(shape) - len(small) - at)),
                                shape)
-    spread = placed(index, list(shape))
+    spread = broadcast_index(index, list(shape))
     assert spread.shape == shape
     np.testing.assert_array_equal(values(spread, RUNS[5]), expected)
 
@@ -176,7 +176,7 @@ def test_masks__are_placed_at_the_first_axes_or_the_last(small, shape, at):
 @pytest.mark.parametrize("small", [(2, 4), (3, 4, 1), (5,), (4, 3)])
 def test_masks_of_other_shapes__are_an_error(small):
     with pytest.raises(UnsupportedMask, match="the mask has shape"):
-        placed(Index(0, {}, (1,) * len(small), small), (3, 4))
+        broadcast_index(Index(0, {}, (1,) * len(small), small), (3, 4))
 
 
 @pytest.mark.parametrize("seed", range(4))
