@@ -24,7 +24,8 @@
 // CHECK-NOT:     "scalar.convert"
 // CHECK:         linalg.generic {{.*}} ins(%{{.*}}, %[[COLUMNS]] : {{.*}}) outs(%{{.*}} : memref<128x64xf32
 // KEPT-LABEL: func.func @repeated(
-// KEPT-COUNT-2: "scalar.convert"(%{{.*}}) : (f16) -> f32
+// KEPT:          "scalar.convert"(%{{.*}}) : (f16) -> f32
+// KEPT:          "scalar.convert"(%{{.*}}) : (f16) -> f32
 func.func @repeated(%a: !left {nki.name = "a"}, %d: !left {nki.name = "d"}, %source: !right_hbm {nki.name = "b"},
                  %y: !sums {nki.name = "y", nki.shared = 0 : i64}, %z: !sums {nki.name = "z", nki.shared = 1 : i64}) {
   %b = memref.alloc() : !right
@@ -62,7 +63,8 @@ func.func @repeated(%a: !left {nki.name = "a"}, %d: !left {nki.name = "d"}, %sou
 
 // The tile changes before the second conversion, which stays.
 // CHECK-LABEL: func.func @written(
-// CHECK-COUNT-2: "scalar.convert"(%{{.*}}) : (f16) -> f32
+// CHECK:         "scalar.convert"(%{{.*}}) : (f16) -> f32
+// CHECK:         "scalar.convert"(%{{.*}}) : (f16) -> f32
 func.func @written(%a: !left {nki.name = "a"}, %d: !left {nki.name = "d"}, %source: !right_hbm {nki.name = "b"},
                  %y: !sums {nki.name = "y", nki.shared = 0 : i64}, %z: !sums {nki.name = "z", nki.shared = 1 : i64}) {
   %b = memref.alloc() : !right
