@@ -424,15 +424,15 @@ class Host(GridAxes):
             self.report.changed(line, "nki.simulate_kernel becomes nki.simulate")
             return self._launched(updated_node.args[0].value, updated_node.args[1:], True)
         if wrapper := wrapper_of(original_node, self.names):
-            name = MODULE.code_for_node(updated_node.args[0].value)
-            simulated = "simulation" in MODULE.code_for_node(original_node)
+            name, old = MODULE.code_for_node(updated_node.args[0].value), MODULE.code_for_node(original_node)
             if wrapper == "nki.benchmark" and self.module.is_measuring:
                 self.report.changed(line, "nki.benchmark becomes the class Benchmark, which the new text defines")
                 return of_kernel(updated_node, name)
-            self.report.changed(line, f"{wrapper} becomes nki.jit")
-            if name in self.module.entries:
-                return cst.parse_expression(f"{self.nki}.simulate({name})" if simulated else name)
-            return cst.parse_expression(f"{self.nki}.jit({name})")
+            new = name if name in self.module.entries and "simulation" not in old else (
+                f"{self.nki}.{'simulate' if name in self.module.entries else 'jit'}({name})")
+            if new != old:
+                self.report.changed(line, f"{old} becomes {new}")
+            return cst.parse_expression(new)
         if meaning == "nki.benchmark" and self.module.is_measuring and original_node not in self.factories:
             self.report.changed(line, "nki.benchmark becomes the class Benchmark, which the new text defines")
             return of_kernel(updated_node, "")

@@ -2,6 +2,7 @@
 """Sources of elementwise operations, broadcast to the shape of the destination, against NumPy's arrays of numbers."""
 
 import itertools
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_extents_of_one__repeat_or_are_missing(space):
     for shape, wanted in itertools.product(SHAPES, repeat=2):
         meant = expected(shape, wanted, space == "sbuf")
         if meant is None:
-            with pytest.raises(BadBroadcast):
+            with pytest.raises(BadBroadcast, match=re.escape(f"shape {shape} does not broadcast to {wanted}")):
                 broadcast(tile(shape, space), wanted)
         else:
             view = broadcast(tile(shape, space), wanted)
@@ -63,7 +64,7 @@ def test_operand_of_one_value_in_each_partition__is_named_where_it_does_not_fit(
     cls = SimpleNamespace(name="tensor_scalar", row_operands=("operand0",))
     assert source_of(cls, "operand0", tile((4, 1)), (4, 2, 3)).shape == (4, 2, 3)
     assert source_of(cls, "data", tile((4, 1)), (4, 5)).shape == (4, 5)
-    with pytest.raises(BadBroadcast):
+    with pytest.raises(BadBroadcast, match=re.escape("shape (4, 2) does not broadcast to (4, 5)")):
         source_of(cls, "data", tile((4, 2)), (4, 5))
     for shape, count in (((4, 2), 2), ((3, 2, 3), 6)):
         with pytest.raises(NotOneARow) as error:

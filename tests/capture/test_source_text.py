@@ -190,11 +190,11 @@ def test_candidates_are_texts_that_callers_hold(number, monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "of a command"])
     monkeypatch.setattr(source_text, "LONGEST", 20)
 
-    def candidates(code, held):
+    def candidates(code, literal):
         return {text for text in source_text._candidates(code) if "#" in text or text == "of a command"}
-    held, is_examined = HELD[number]
-    expected = {held.decode(errors="replace") if isinstance(held, bytes) else held} if is_examined else set()
-    assert candidates(code, held) == {"of a command", *expected}
-    assert candidates(code.replace(co_filename="<file>"), held) == expected
+    literal, is_examined = HELD[number]
+    expected = {literal.decode(errors="replace") if isinstance(literal, bytes) else literal} if is_examined else set()
+    assert candidates(code, literal) == {"of a command", *expected}
+    assert candidates(code.replace(co_filename="<file>"), literal) == expected
     monkeypatch.setattr(sys, "orig_argv", ["python", "file.py", "-c"])
-    assert candidates(code, held) == expected
+    assert candidates(code, literal) == expected

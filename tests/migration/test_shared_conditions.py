@@ -113,13 +113,13 @@ class Tiles:
 
 def calls(text, **values):
     """The calls of ``f`` that a text makes, with their arguments."""
-    made = []
+    arguments_of_calls = []
 
     def f(*arguments):
-        made.append(arguments)
-        return ("result", len(made))
+        arguments_of_calls.append(arguments)
+        return ("result", len(arguments_of_calls))
     exec(text, {"f": f, "nl": Tiles, "x": 0, **dict.fromkeys(map("t{}".format, range(99)), "unset"), **values})
-    return made
+    return arguments_of_calls
 
 
 def test_both_texts_make_the_same_calls():
