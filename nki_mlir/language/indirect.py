@@ -296,7 +296,7 @@ def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ..
 
 
 def dynamic_view(view: View, static: Mapping[int, object], run_time: dict[int, RunTime], shape: tuple[int, ...],
-           indices: dict[int, Index], partition_axis: int | None) -> DynamicView:
+                 indices: dict[int, Index], partition_axis: int | None) -> DynamicView:
     """Return the view over a table without the fixed dimensions.
 
     All other dimensions are complete; positions count their elements in row-major order.

@@ -304,10 +304,10 @@ def join(left: Fact, right: Fact) -> Fact:
             return Unknown()
         return TensorFact(left.memory if left.memory == right.memory else SBUF,
                           left.shape if left.shape == right.shape else None,
-                      left.dtype if left.dtype == right.dtype else "",
-                      left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part,
-                      filled=left.filled and right.filled,
-                      selection=left.selection if left.selection == right.selection else ComputedPart())
+                          left.dtype if left.dtype == right.dtype else "",
+                          left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part,
+                          filled=left.filled and right.filled,
+                          selection=left.selection if left.selection == right.selection else ComputedPart())
     if isinstance(left, TensorFact) or isinstance(right, TensorFact):
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):

@@ -20,6 +20,7 @@ from nki_mlir.waist.overlap import (
     are_apart,
     elements_apart,
     index_boxes_apart,
+    may_interleave,
     may_overlap,
     nest_of,
     owners_apart,
@@ -389,6 +390,22 @@ def test_accesses__that_are_apart_share_no_byte(a, b):
 def test_accesses__at_an_unknown_distance_may_share_bytes():
     assert not are_apart(interval(0, outer=4), interval(64))
     assert are_apart(interval(0, outer=4), interval(64, outer=4))
+
+
+
+@given(INTERVALS, INTERVALS)
+def test_accesses__interleave_where_one_begins_before_the_other_ends(a, b):
+    a, b = (replace(x, base=Linear(x.base.const)) for x in (a, b))
+    bytes_a, bytes_b = (iteration_bytes(x, 0, range(1)) for x in (a, b))
+    meet = a.root == b.root and min(bytes_a) <= max(bytes_b) and min(bytes_b) <= max(bytes_a)
+    assert may_interleave(a, b) == may_interleave(b, a) == meet
+
+
+def test_accesses__of_parts_of_rows_interleave_and_of_blocks_of_rows_do_not():
+    left, right, below = interval(0, dims=((16, 4),)), interval(4, dims=((16, 4),)), interval(64, dims=((16, 4),))
+    assert may_interleave(left, right) and may_interleave(right, left)
+    assert not may_interleave(left, below) and not may_interleave(below, right)
+    assert may_interleave(interval(0, outer=4), interval(64)) and not may_interleave(left, interval(0, root="n"))
 
 
 # -- systems of integers -----------------------------------------------------------------------------------------------

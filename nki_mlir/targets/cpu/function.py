@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -123,6 +124,9 @@ class NestCall(RoutineCall):
     regions: Sequence[ByteRegion]
 
 
+NestCallT = TypeVar("NestCallT", bound=NestCall)
+
+
 @dataclass(eq=False)
 class Compute(NestCall):
     """A nest that one routine computes."""
@@ -169,6 +173,15 @@ class Spread(InParts, NestCall):
     @part.setter
     def part(self, routine: Routine) -> None:
         self.arguments = (CodeAddress(routine), *self.arguments[1:])
+
+
+def on_buffer(call: NestCallT, tile: ScratchBuffer, other: ScratchBuffer) -> NestCallT:
+    """Return a computation, perhaps in parts, that uses another buffer instead of a tile."""
+    regions = [replace(region, root=other, base=other.base) if region.root is tile else region
+               for region in call.regions]
+    moved, symbol = other.base.plus(tile.base, -1), BUFFERS + tile.number
+    arguments = [a.plus(moved) if isinstance(a, Linear) and symbol in dict(a.symbols) else a for a in call.arguments]
+    return type(call)(call.function, tuple(arguments), call.nest, regions)
 
 
 @dataclass(eq=False)
@@ -444,6 +457,14 @@ class NativeFunction:
                 roots |= {region.root for region in call.regions[len(call.nest.inputs):]}
             elif isinstance(call, TileCall):
                 roots |= {r.root for (field, _), r in zip(call.op.operands(), call.regions) if field.writes}
+        return roots
+
+    def written_by(self, node: Node) -> set[object]:
+        """Return the roots of the memory that a node may write."""
+        roots = set[object]()
+        for call in calls_in(node):
+            roots |= {region.root for region in call.regions[len(call.nest.inputs):]} if isinstance(
+                call, NestCall) else {self.buffers[number] for number in call.buffers}
         return roots
 
     def replace_calls(self, new_calls: Mapping[RoutineCall, NestCall]) -> None:

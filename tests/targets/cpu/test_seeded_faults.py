@@ -306,7 +306,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "hoist-tiles": ("passes.hoist_tiles", "with_values", lambda form, values: Linear(form.const), repeated_factors),
     "hoist-factors": ("passes.hoist_factors.HoistFactors", "unchanged", lambda one, function, *_: {
         *function.buffers, *function.only_read}, changed_factors),
-    "share-factors": ("passes.share_factors", "written_by", lambda *_: set(), factors_before_and_after),
+    "share-factors": ("function.NativeFunction", "written_by", lambda *_: set(), factors_before_and_after),
     "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "pair-factors": ("passes.pair_factors", "halved", lambda extents, axis: tuple(
         extent // 4 if a == axis else extent for a, extent in enumerate(extents)), products_of_pairs),

@@ -97,6 +97,11 @@ def chunk_of(nest: Nest, count: int) -> Chunk | None:
     return Chunk(cut[0], tuple([o.strides[0] * cut[2] * o.dtype.itemsize for o in nest.operands]))
 
 
+def all_rows(nest: Nest) -> Chunk:
+    """Return all of a nest as its only chunk."""
+    return Chunk(nest, (0,) * len(nest.operands))
+
+
 class Run:
     """Consecutive nodes: calls of nests, and allocations."""
 
@@ -175,15 +180,13 @@ class Run:
                   ) -> tuple[int, dict[int, Chunk], list[int]]:
         """Return the first nodes of a group, up to a node from which on no node meets memory of those before: chunks of
         both would save no traffic."""
-        regions = {k: [*map(ByteRegion.accessed, self.call(k).regions, *zip(*[
-            (dims_of(nest, n), memory.dtype.itemsize, False) for n, memory in enumerate(nest.operands)]))]
-            for k in sorted([*parts, *front]) for nest in [self.call(k).nest]}
+        regions = {k: accesses(self.call(k), all_rows(self.call(k).nest)) for k in sorted([*parts, *front])}
         stop = begin
         for k in range(begin, end):
             if k > stop:
                 return k, {n: part for n, part in parts.items() if n < k}, [n for n in front if n < k]
-            stop = max([stop, *[n for n in regions if n > stop and k in regions and any(
-                may_interleave(a, b) for a in regions[k] for b in regions[n])]])
+            stop = max([stop, *[n for n in regions if n > stop and any(
+                may_interleave(a, b) for a in regions.get(k, ()) for b in regions[n])]])
         return end, parts, front
 
     def is_large(self, number: int) -> bool:
@@ -202,7 +205,7 @@ class Run:
     def can_be_first(self, number: int, touched: Mapping[int, list[ByteRegion]]) -> bool:
         """Return whether a call is small, and touches no memory of the chunks of the calls before it."""
         call = self.call(number)
-        intervals = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
+        intervals = accesses(call, all_rows(call.nest))
         return call.nest.elements < self.options.least * self.count and all(
             self.all_apart(intervals, intervals_before) for k, intervals_before in touched.items() if k < number)
 

@@ -24,8 +24,5 @@ class HoistFactors(HoistTiles, FunctionPass, name="hoist-factors"):
 
     def unchanged(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
                   ) -> Set[object]:
-        changed = set[object](private)
-        for call in cpu.calls_in(loop):
-            changed |= {region.root for region in call.regions[len(call.nest.inputs):]} if isinstance(
-                call, cpu.NestCall) else {function.buffers[number] for number in call.buffers}
+        changed = private | function.written_by(loop)
         return function.only_read | (set(function.buffers) - changed)

@@ -9,7 +9,6 @@ other tiles to chunks of rows, or remove their memory.
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import replace
 
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
@@ -20,6 +19,7 @@ from nki_mlir.targets.cpu.function import (
     ScratchBuffer,
     blocks,
     calls_in,
+    on_buffer,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.overlap import elements_apart
@@ -80,10 +80,3 @@ def one_is_needed(call: Compute, source_users: Sequence[RoutineCall], target_use
     users = [*source_users, *target_users]
     return all([isinstance(user, Compute) for user in users]) and any(
         [isinstance(user, Compute) and contraction_of(user.nest) is not None for user in users])
-
-
-def on_buffer(call: Compute, target: ScratchBuffer, source: ScratchBuffer) -> Compute:
-    """Return a computation that uses the source's memory instead of the target's."""
-    regions = [replace(region, root=source, base=source.base) if region.root is target else region
-               for region in call.regions]
-    return Compute(call.function, (*(region.address for region in regions), *call.symbols), call.nest, regions)

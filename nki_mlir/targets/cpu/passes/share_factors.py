@@ -10,9 +10,7 @@ memory that stays the same until the other computation.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.forwarding import filled_tile
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -36,8 +34,8 @@ class ShareFactors(FunctionPass, name="share-factors"):
                     shared.add(first)
                     shared_bytes += more_bytes
                     unneeded |= {call, tile}
-                    new_calls |= {user: on_buffer(new_calls.get(user, user), tile, first)
-                                  for user in users[tile] if user is not call}
+                    readers = [user for user in users[tile] if isinstance(user, cpu.NestCall) and user is not call]
+                    new_calls |= {user: cpu.on_buffer(new_calls.get(user, user), tile, first) for user in readers}
             if unneeded:
                 block.nodes[:] = block.without(unneeded)
         function.replace_calls(new_calls)
@@ -65,7 +63,7 @@ class ShareFactors(FunctionPass, name="share-factors"):
                     filled[key] = tile
                     for root in roots:
                         keys_of.setdefault(root, []).append(key)
-            for root in written_by(function, node):
+            for root in function.written_by(node):
                 for key in keys_of.pop(root, ()):
                     filled.pop(key, None)
         return repeated
@@ -83,23 +81,3 @@ def only_reads(call: cpu.RoutineCall, tile: cpu.ScratchBuffer) -> bool:
     """Return whether a call is a computation, perhaps in parts, that does not write a tile."""
     return isinstance(call, cpu.Compute | cpu.Spread) and all(
         region.root is not tile for region in call.regions[len(call.nest.inputs):])
-
-
-def written_by(function: cpu.NativeFunction, node: cpu.Node) -> set[object]:
-    """Return the roots of the memory that a node may write."""
-    roots = set[object]()
-    for call in cpu.calls_in(node):
-        roots |= {region.root for region in call.regions[len(call.nest.inputs):]} if isinstance(
-            call, cpu.NestCall) else {function.buffers[number] for number in call.buffers}
-    return roots
-
-
-def on_buffer(call: cpu.RoutineCall, tile: cpu.ScratchBuffer, other: cpu.ScratchBuffer) -> cpu.NestCall:
-    """Return a computation, perhaps in parts, that reads another buffer instead of a tile."""
-    assert isinstance(call, cpu.Compute | cpu.Spread)
-    regions = [replace(region, root=other, base=other.base) if region.root is tile else region
-               for region in call.regions]
-    moved = other.base.plus(tile.base, -1)
-    arguments = [a.plus(moved) if isinstance(a, Linear) and any(
-        slot == cpu.BUFFERS + tile.number for slot, _ in a.symbols) else a for a in call.arguments]
-    return type(call)(call.function, tuple(arguments), call.nest, regions)
