@@ -8,7 +8,6 @@ An output that no operation writes is an error. Where device loops, or condition
 writes it runs, the kernel is captured again with a flag: every write sets it, and the kernel ends with a check of it.
 """
 
-import json
 import weakref
 from collections.abc import Sequence
 from math import prod
@@ -26,7 +25,6 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import write_op
-from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
@@ -283,8 +281,10 @@ class OutputWrites:
             at = buffer.created_at
             location = ir.Location.file(at.file, at.line, at.column + 1) if at else self.builder.unknown
             if prod(grid) > 1:
-                everyone = json.dumps([list(range(prod(grid)))])
-                write_op(AllReduceOp(dst=flag, src=flag, op="maximum", groups=everyone, over=PROGRAMS),
+                # start-up: few kernels have collectives
+                from nki_mlir.dialects.nisa.collectives import AllReduceOp, text_of
+                everyone = [list(range(prod(grid)))]
+                write_op(AllReduceOp(dst=flag, src=flag, op="maximum", groups=text_of(everyone), over=PROGRAMS),
                          self.builder.make, location, end)
             reason = self.reasons.get(buffer, "its loops ran no iteration")      # or another program's
             write_op(RequireWrittenOp(flag=flag, output=buffer.name, reason=reason), self.builder.make, location, end)

@@ -27,6 +27,7 @@ from nki_mlir.machine.engine import ENGINE_NAMED, NAME_OF, table_of
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 FRESH = "nki.fresh"             # marks an operation that reads elements that a mask left out, which are zeros
+REGISTERS = ("accumulator", "state")            # fields of tiles that no parameter names
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Attribute

@@ -19,8 +19,7 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.launch_members import PROGRAMS
-from nki_mlir.dialects.nisa import movement, random
-from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.dialects.nisa import movement
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
@@ -143,24 +142,27 @@ def generator_state() -> Tensor:
 
 def random_seed(seed: View | float, *, mask: object = None) -> None:
     """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers."""
+    from nki_mlir.dialects.nisa.random import RandomSeedOp  # start-up: few kernels draw random numbers
     if not isinstance(seed, View):
         seed = creation.filled((1, 1), float(int(seed) & 0x7FFFFFFF), INT32)
-    emit(random.RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
+    emit(RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
 
 
 def rand(shape: object, dtype: object) -> Tensor:
     """Return a tile of uniform random numbers in [0, 1)."""
+    from nki_mlir.dialects.nisa.random import RandOp  # start-up: few kernels draw random numbers
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, explicit_dtype=dtype)
+    return ops.compute(RandOp, extents, dtype, {"state": generator_state()}, explicit_dtype=dtype)
 
 
 def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """Return data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled."""
+    from nki_mlir.dialects.nisa.random import DropoutOp  # start-up: few kernels draw random numbers
     source = creation.as_operand(data)
     tile, number = operand(prob)
     if tile is not None and tile.shape[0] != source.shape[0]:
         tile = tile.broadcast_to((source.shape[0], 1))
-    return ops.compute(random.DropoutOp, source.shape, data.dtype,
+    return ops.compute(DropoutOp, source.shape, data.dtype,
                        {"state": generator_state(), "src": source, "prob": tile}, mask, explicit_dtype=dtype,
                        imm=number)
 
@@ -276,6 +278,7 @@ def program_ndim() -> int:
 def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = None, mask: Mask | None = None
                ) -> Tensor:
     """Reduce x by ``op`` over all programs along axes of the grid; each of them gets the result."""
+    from nki_mlir.dialects.nisa.collectives import AllReduceOp, text_of  # start-up: few kernels have collectives
     grid = active("nl.all_reduce").grid
     axes = _axes_of(program_axes, len(grid))
     source = as_operand(x, "nl.all_reduce")
@@ -284,10 +287,9 @@ def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = N
     elif source.buffer.space != SBUF:
         source = ops.copy(source)
     result = new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
-    import json  # start-up: only this function needs it
     numbers = np.moveaxis(np.arange(math.prod(grid)).reshape(grid), axes, range(len(axes)))
     groups = numbers.reshape(math.prod(grid[a] for a in axes), -1).T.tolist()
-    emit(AllReduceOp, {"dst": result, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
+    emit(AllReduceOp, {"dst": result, "src": source}, op=alu_token(op).name, groups=text_of(groups), over=PROGRAMS)
     return result if mask is None else ops.copy(result, mask=mask)
 
 

@@ -19,7 +19,6 @@ from nki_mlir.capture.index import DynamicSlice, Index, refuse_one_dimension
 from nki_mlir.capture.strides import ONE_MORE, Limit, expand_ellipsis, first_lanes, from_front, slice_span, substitute
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.nisa import dynamic_access as instructions
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype, WrongMemory
@@ -227,8 +226,9 @@ def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[In
 
 def check_offsets(view: View, items: tuple[object, ...], run_time: dict[int, RunTime]) -> None:
     """Check run-time indices. Indices for each row are for the first dimension that is not an integer, in HBM."""
-    if len(run_time) > instructions.MOST_INDICES:
-        raise ManyRunTimeIndices(count=len(run_time), shape=view.shape, most=instructions.MOST_INDICES)
+    from nki_mlir.dialects.nisa.dynamic_access import MOST_INDICES  # start-up: few kernels index at run time
+    if len(run_time) > MOST_INDICES:
+        raise ManyRunTimeIndices(count=len(run_time), shape=view.shape, most=MOST_INDICES)
     for dim, f in run_time.items():
         if not f.offset.dtype.is_integer:
             raise WrongDtype(operand=f"index {dim}", op="a subscript", found=f.offset.dtype, expected="an integer type")
@@ -426,6 +426,7 @@ def gather(src: IndirectView | DynamicView, *, dst: Any = None, dtype: object = 
     if isinstance(src, IndirectView):
         return ops.compute(DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
                            explicit_dtype=dtype, destination=dst, mode=mode_name(mode))
+    from nki_mlir.dialects.nisa import dynamic_access as instructions  # start-up: few kernels index at run time
     cls, options = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
                 (instructions.DmaDynamicReadOp, {"mode": mode_name(mode)}))
     views, attributes = {"src": src.table, "offset": src.offsets()}, src.attributes() | options
@@ -445,6 +446,7 @@ def scatter(dst: IndirectView | DynamicView, value: Any, *, mask: object = None,
         emit(DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
              rmw=rmw)
         return
+    from nki_mlir.dialects.nisa import dynamic_access as instructions  # start-up: few kernels index at run time
     cls, options = ((instructions.TensorCopyDynamicDstOp, {"engine": engine}) if dst.by_engine else
                 (instructions.DmaDynamicWriteOp, {"mode": mode_name(mode), "rmw": rmw}))
     source = dst.piece(broadcast(ops.match_destination(value, dst.shape, cls.name), dst.shape))

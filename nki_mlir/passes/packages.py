@@ -24,15 +24,18 @@ def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
         yield from ((extension, file) for _, file in _files(extension.module))
 
 
-def files() -> Iterator[tuple[str, Path]]:
-    """Yield (module, file) for each module in the registered packages, without importing them."""
+def files(name: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield (module, file) for each module in the registered packages, or for those of one name, without importing
+    them."""
     for package in (*PACKAGES, *(extension.module for extension in extensions.of("passes").values())):
-        yield from _files(package)
+        yield from _files(package, name)
 
 
-def _files(package: str) -> Iterator[tuple[str, Path]]:
+def _files(package: str, name: str = "") -> Iterator[tuple[str, Path]]:
     top, *inner = package.split(".")
     spec = importlib.util.find_spec(top)
     for root in (spec and spec.submodule_search_locations) or ():
-        for file in sorted(Path(root, *inner).glob("*.py")):
+        folder = Path(root, *inner)
+        named = folder / f"{name}.py"
+        for file in sorted(folder.glob("*.py")) if not name else [named] if named.is_file() else []:
             yield f"{package}.{file.stem}", file

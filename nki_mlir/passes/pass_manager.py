@@ -43,6 +43,7 @@ class BadOption(NkiMlirError):
     fix = "give options as {{name=value other=value}}; the pass has {options}"
 
 
+@dataclasses.dataclass(repr=False, eq=False)
 class Pass:
     """Base class of all passes. A subclass defines ``run(module)`` and declares the level it reads and the level it
     writes.
@@ -59,7 +60,9 @@ class Pass:
         if name:
             cls.name, cls.reads, cls.writes = name, reads, writes if writes is not None else reads
             PASSES[name] = cls
-        dataclasses.dataclass(repr=False, eq=False)(cls)      # start-up: either would take as long again
+        cls.__doc__ = cls.__doc__ or getattr(sys.modules.get(cls.__module__), "__doc__", None)
+        if "__annotations__" in cls.__dict__:               # start-up: it takes long, and few passes have options
+            dataclasses.dataclass(repr=False, eq=False)(cls)        # start-up: either would take as long again
 
     def run(self, module: Module) -> None:
         """Change the module in place. It stays valid and keeps its meaning."""
@@ -73,10 +76,10 @@ def file_names(only: str = "") -> dict[str, str]:
     """Map pass names to modules, for one name or all, from the files of the registered packages."""
     check_plugin_files(only)
     modules: dict[str, str] = {}
-    for module, file in packages.files():
+    stem = only.replace("-", "_")
+    for module, file in packages.files(stem) if not only or stem.isidentifier() else ():
         name = file.stem.replace("_", "-")
-        is_declared = only in ("", name) and f'name="{name}"' in file.read_text(encoding="utf-8")
-        if is_declared and modules.setdefault(name, module) != module:
+        if f'name="{name}"' in file.read_text(encoding="utf-8") and modules.setdefault(name, module) != module:
             raise extensions.SameName(what="pass", name=name, one=modules[name], other=module)
     return modules
 

@@ -19,13 +19,12 @@ from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.instruction_order import NO_REORDER
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
-from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
+from nki_mlir.dialects.op import FRESH, REGISTERS, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.block_facts import (
     copied_tiles,

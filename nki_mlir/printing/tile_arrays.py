@@ -24,8 +24,7 @@ from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
-from nki_mlir.dialects.op import changed
+from nki_mlir.dialects.op import REGISTERS, changed
 from nki_mlir.transforms.roll_repeats import OperationItems
 
 

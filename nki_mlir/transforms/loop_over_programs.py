@@ -25,10 +25,9 @@ from nki_mlir.dialects.creation import constant
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
 from nki_mlir.dialects.nki.movement import CopyOp
-from nki_mlir.dialects.op import Op, changed, with_forms
+from nki_mlir.dialects.op import REGISTERS, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What holds for every pass and every operation: one file, one documentation, one FileCheck test of its name."""
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_passes__are_all_listed_by_help() -> None:
     summaries = {one.name: one for one in pass_summaries()}
     assert summaries.keys() == PASSES.keys()
     for name, cls in PASSES.items():
-        fields = cls.__dataclass_fields__
+        fields = {field.name: field for field in dataclasses.fields(cls)}
         shown = {option: default.replace("_", "") for option, default, _ in summaries[name].options}
         assert shown == {field.replace("_", "-"): str(fields[field].default) for field in fields}
         assert summaries[name].text.endswith(".") and all(help_text for _, _, help_text in summaries[name].options)

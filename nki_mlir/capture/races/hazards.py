@@ -20,8 +20,7 @@ from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, Progra
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import REGISTERS, Op
 from nki_mlir.waist.overlap import owners_apart
 
 if TYPE_CHECKING:

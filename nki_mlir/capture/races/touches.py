@@ -21,10 +21,9 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
 from nki_mlir.dialects.access import same_elements
 from nki_mlir.dialects.launch_members import PROGRAMS
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.nisa.movement import DmaComputeOp
-from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.dialects.op import REGISTERS, Op, TileField
 
 if TYPE_CHECKING:
     from nki_mlir.capture.scope import Scope

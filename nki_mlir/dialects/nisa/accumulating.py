@@ -27,7 +27,6 @@ from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, 
 EXACT = 1 << 24                 # below it float32 holds all integers
 LOWEST = float(np.finfo(np.float32).min)
 REGISTER_REDUCTIONS = ("add", "multiply", "maximum", "minimum")        # of the vector engine
-REGISTERS = ("accumulator", "state")            # fields of tiles that no parameter names
 COMMANDS = ("idle", "reset", "reduce", "reset_reduce")
 PAIRS = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
          ("subtract", "bypass"), ("bypass", "bypass"))

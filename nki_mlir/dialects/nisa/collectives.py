@@ -47,6 +47,11 @@ def parsed(groups: str) -> list[list[int]]:
     return lists if valid else []
 
 
+def text_of(groups: Sequence[Sequence[int]]) -> str:
+    """Return the lists of members as an operation has them."""
+    return json.dumps(groups)
+
+
 def group_of(groups: str, member: int, kind: str) -> list[int]:
     for group in parsed(groups):
         if member in group:

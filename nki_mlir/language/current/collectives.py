@@ -4,7 +4,6 @@
 ``simulate_ranks`` runs ranks in one process. A kernel that runs without it is the only rank of its group.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +42,7 @@ class ReplicaGroup(NKIObject):
     @property
     def text(self) -> str:
         """The groups as JSON."""
-        return json.dumps([[int(r) for r in group] for group in self.groups or ()])
+        return collectives.text_of([[int(r) for r in group] for group in self.groups or ()])
 
 
 def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: object, single: bool = False,

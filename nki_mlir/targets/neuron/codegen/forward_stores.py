@@ -23,10 +23,9 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.instruction_order import is_pinned
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
-from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.op import REGISTERS, Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass

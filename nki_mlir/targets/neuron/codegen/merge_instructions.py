@@ -21,10 +21,9 @@ from typing import NamedTuple
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.instruction_order import is_pinned
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nki.reduction import ReducingFree
-from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.op import REGISTERS, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine

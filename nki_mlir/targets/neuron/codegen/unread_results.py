@@ -11,9 +11,8 @@ tiles at addresses that the kernel chose as separate: a write is not visible thr
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.instruction_order import is_pinned
-from nki_mlir.dialects.nisa.accumulating import REGISTERS
 from nki_mlir.dialects.nisa.indirect import DataAddressed
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import REGISTERS, Op
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
