@@ -19,6 +19,7 @@ from nki_mlir.machine.costs import NOTHING
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_variants
+from nki_mlir.targets.neuron.codegen.program_order import end_of
 from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.simulator import simulate
@@ -73,6 +74,16 @@ def test_example__gives_the_same_under_every_scheduler(name, monkeypatch):
         assert np.abs(first.astype(np.float64) - answer).max() <= tolerance
         for other in others:
             np.testing.assert_array_equal(other, first)
+
+
+@pytest.mark.parametrize("name", ["giou", "normalisation"])
+@pytest.mark.usefixtures("example_modules")
+def test_example__is_not_slower_after_a_longer_search(name, monkeypatch):
+    for kernel, arguments, *_ in cases(name, monkeypatch):
+        spec = specialization(kernel, tuple(arguments))
+        lowered = neuron.lowered(spec.captured)
+        short, long = (end_of(emit_variants(lowered, spec.grid, Emission(level=level))) for level in (1, 3))
+        assert long <= short
 
 
 def test_variants__of_a_grid_are_one_program():

@@ -78,6 +78,7 @@ class Observation:
 
 
 WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
+LEVELS = 1, 3                   # of searches
 FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "addresses", "conversions", "forward",
                  "fill", "interleave", "block", "reorder", "engines", "issuers", "loads", "evict", "overlap",
@@ -187,41 +188,49 @@ def emit_code(code: Code, options: Emission) -> Program:
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0, options.vendor)
-    with_loops: Fastest | None = None
-    looped = in_loops(code) if reorder and options.roll and options.unroll_limit is None else None
-    silent = replace(options, observation=Observation())
-    if looped is not None:
-        with_loops, ends = fastest_in_loops(improved(looped, silent), choice(), options)
-        if with_loops is not None and ends:
-            return rolled_program(code, looped, with_loops, choice(), options)
-    as_captured, code = code, improved(code, options if with_loops is None else silent).code
+    observation = options.observation
     if reorder:
         try:
-            candidate, arrangement, program, ns = fastest(code, choice(), options)
-            if looped is not None and with_loops is not None and with_loops.ns < ns:
-                return rolled_program(as_captured, looped, with_loops, choice(), options)
+            looped, best = searched(code, choice, replace(options, observation=Observation()))
         except AddressConflict:     # addresses that the kernel chose, free for another buffer in the kernel's order
             reorder = False
-    if with_loops is not None and options.observation.observer is not None:
-        code = improved(as_captured, options).code
-    if not reorder:
-        candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
-        candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
-        if options.observation.observer is None:
-            return program
-        return observed(code, candidate, None, choice(), options.observation)
-    if options.observation.observer is None:
-        return program
-    return observed(code, candidate, arrangement, choice(), options.observation)
+    if reorder:
+        if observation.observer is None:
+            return best.program
+        if looped is not None:
+            observation.step("roll-instructions", code, lambda: looped)
+        return observed(improved(looped or code, options).code, best.candidate, best.arrangement, choice(), observation)
+    code = improved(code, options).code
+    candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
+    candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
+    return program if observation.observer is None else observed(code, candidate, None, choice(), observation)
 
 
-def rolled_program(code: Code, looped: Code, best: Fastest, choice: EngineChoice, options: Emission) -> Program:
-    """Return the program of code whose instructions that repeat are in loops (``looped``). Show its steps to the
-    observer."""
-    if options.observation.observer is None:
-        return best.program
-    options.observation.step("roll-instructions", code, lambda: looped)
-    return observed(improved(looped, options).code, best.candidate, best.arrangement, choice, options.observation)
+def searched(code: Code, choice: Callable[[], EngineChoice], options: Emission) -> tuple[Code | None, Fastest]:
+    """Return the fastest program of the searches of all levels up to that of the options: a longer search judges orders
+    by other estimates, and may miss the program of a shorter one. Return the code in loops before it, if the program
+    has its instructions that repeat in loops.
+
+    Raise ``AddressConflict`` if no order but the kernel's has its addresses.
+    """
+    looped = in_loops(code) if options.roll and options.unroll_limit is None else None
+    results = [result for level in LEVELS if level <= options.level
+               for result in searched_at_level(code, looped, choice, replace(options, level=level))]
+    return min(results, key=lambda result: result[1].ns)
+
+
+def searched_at_level(code: Code, looped: Code | None, choice: Callable[[], EngineChoice], options: Emission
+                      ) -> list[tuple[Code | None, Fastest]]:
+    """Return the same for one level: the fastest program with loops, if there is one, and that of the other code,
+    unless the search ends with the first."""
+    results: list[tuple[Code | None, Fastest]] = []
+    if looped is not None:
+        with_loops, ends = fastest_in_loops(improved(looped, options), choice(), options)
+        if with_loops is not None:
+            results.append((looped, with_loops))
+            if ends:
+                return results
+    return [(None, fastest(improved(code, options).code, choice(), options)), *results]
 
 
 def improved(code: Code, options: Emission) -> Improved:
