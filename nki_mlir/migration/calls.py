@@ -455,6 +455,7 @@ class Calls(ElementwiseTexts):
                 mask = self.mask_argument(attached if mask is None else self.conjunction(mask, attached))
                 self.report.changed(self.line, "the mask of an operand becomes that of the operation")
         if mask is not None:
+            mask = self.within_cut_tiles(mask, nodes.values())
             mask, condition = self.executed(mask, condition, meaning != "nl.store")
             mask = mask and self.bounded(mask, [self.views[id(n)] for n in nodes.values() if id(n) in self.views])
         return Arguments(self, meaning, nodes, mask, condition)

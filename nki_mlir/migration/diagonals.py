@@ -30,7 +30,7 @@ ORDERS = ("less", "less_equal", "greater", "greater_equal")
 HOLDS: dict[str, Callable[[int, int], bool]] = {"less": lt, "less_equal": le, "greater": gt, "greater_equal": ge,
                                                 "equal": eq, "not_equal": ne}
 IDENTITIES = {"add": "0.0", "multiply": "1.0", "maximum": "-math.inf", "minimum": "math.inf"}
-ELEMENTWISE = {"nl.load", "nl.copy", "nl.where", "nl.store", *(f"nisa.{name}" for name in (
+ELEMENTWISE = {"nl.load", "nl.copy", "nl.where", "nl.store", "nl.device_print", *(f"nisa.{name}" for name in (
     "activation", "tensor_scalar", "tensor_tensor", "scalar_tensor_tensor", "tensor_copy", "reciprocal", "memset",
     "iota", "affine_select", "tensor_reduce")), *(f"nl.{name}" for name in ("sum", "prod", "max", "min", "mean", "var",
                                                                                    "softmax"))}
@@ -71,7 +71,7 @@ class Diagonals(EngineRows):
         return comparisons
 
     def selected(self, text: str, tensor: TensorFact, mask: MaskFact, operator: str) -> tuple[str, TensorFact]:
-        """Return the operand of a reduction, with the operator's identity where a mask does not hold."""
+        """Return the operand of a reduction or a print, with the operator's identity where a mask does not hold."""
         if operator not in IDENTITIES or mask.alternatives:
             raise LeftForAPerson("a reduction under a mask that does not select a box of elements")
         comparisons = self._within(mask, tensor.shape or ())
@@ -85,7 +85,7 @@ class Diagonals(EngineRows):
         self.prelude[-1] += [
             f"{name} = {self.nl}.ndarray({self.shape_text(tensor, text)}, dtype={dtype}, buffer={self.nl}.sbuf)",
             *self.selecting(name, text, IDENTITIES[operator], comparisons, tensor.shape or ())]
-        self.report.changed(self.line, "elements that the mask does not select become the identity of the reduction")
+        self.report.changed(self.line, f"elements that the mask does not select become {IDENTITIES[operator]}")
         return name, tensor.like(tensor.shape)
 
     def predicate(self, mask: MaskFact, tensor: TensorFact) -> str:

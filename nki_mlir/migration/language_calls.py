@@ -378,9 +378,15 @@ def gather_flattened(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("device_print")
 def device_print(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return the call, which prints during simulation."""
-    prefix, value = list(a.nodes.values())[:2]
-    return calls.new(f"{calls.nl}.device_print({calls.text(prefix)}, {calls.text(value)})", Fact())
+    """Return the call, which prints during simulation: the elements of a box that a mask selects, with 0 instead of
+    the others of another mask."""
+    prefix, name = list(a.nodes)[:2]
+    text = a.text(name)
+    if a.mask is not None:
+        text, source = a.tensor(name)
+        if a.selects_no_box:
+            text, _ = calls.selected(text, source, a.mask, "add")
+    return calls.new(f"{calls.nl}.device_print({a.text(prefix)}, {text})", Fact())
 
 
 def constant(text: str) -> float | bool | None:

@@ -5,6 +5,7 @@
                                         nisa.activation(dst=b[:, 4:16], op=nl.exp, data=t[:, 4:16])
 """
 
+import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -18,6 +19,7 @@ from nki_mlir.migration.facts import (
     Comparison,
     Fact,
     IndexFact,
+    MaskBound,
     MaskFact,
     NumberFact,
     SeveralVectors,
@@ -192,6 +194,52 @@ class OperandMasks(NamedViews):
         empty = ["False" if terms.number(b.high) is not None else f"{b.high} > 0" for b in may_be_none]
         parts = dict.fromkeys(filter(None, (condition, *mask.conditions, *empty)))
         return (None, "False") if "False" in parts else (mask, " and ".join(parts))
+
+    def within_cut_tiles(self, mask: MaskFact, nodes: Iterable[cst.BaseExpression]) -> MaskFact:
+        """Return a mask without the elements that masks have cut from operands: ``tile`` has the rows of the mask under
+        which it is loaded, of which another mask may select fewer or more."""
+        bounds, counts = list(mask.bounds), set(self.scope.counts.values())
+        sizes = {(axis, size) for node in nodes for axis, size in self._sizes(node) if size in counts}
+        for k, bound in enumerate(bounds):
+            for axis, size in sorted(sizes):
+                if axis == bound.axis and not bound.low and not self._is_within(bounds[k].high, size):
+                    bounds[k] = self._bound_within(bounds[k], size)
+        return replace(mask, bounds=tuple(bounds))
+
+    def _sizes(self, node: cst.BaseExpression) -> list[tuple[int, str]]:
+        """Return the axes of an operand, counted from the last, that begin at the first element of a dimension of its
+        tile and go through all of them, with the size of the dimension."""
+        view, fact = self.views.get(id(node)), self.fact(node)
+        if view is None:
+            shape = (fact.shape or ()) if isinstance(fact, TensorFact) and not fact.blocks else ()
+            return [(k - len(shape), size) for k, size in enumerate(shape)]
+        if view.tensor.blocks:
+            return []
+        return [(axis - len(item.axes), size) for item, size in zip(view.items, view.tensor.shape or ())
+                if isinstance(item, IndexFact) and item.base == "0" for axis, varying in enumerate(item.axes)
+                if varying.step == "1" and [a.step for a in item.axes if a.step != "0"] == ["1"]]
+
+    def _bound_within(self, bound: MaskBound, size: str) -> MaskBound:
+        """Return a bound that also leaves out the elements beyond the size of a tile that a mask has cut."""
+        axis, high, extent = bound.axis + bound.rank, size, self.extents.get(size, "")
+        if not self._is_within(size, bound.high):
+            ends = [end for end in self._ends(bound.high) if end not in self._ends(size)]
+            hint = "fewer_columns" if axis else "fewer_rows"
+            high = self.count(reduce(terms.smallest, ends, size), axis, hint, extent)
+        return self.bound(axis, bound.rank, "", high, extent)
+
+    def _is_within(self, count: str, size: str) -> bool:
+        """Return whether a count is at most a size because it is the minimum of the size and others."""
+        ends = self._ends(count)
+        return count == size or (ends != [count] and any(self._is_within(end, size) for end in ends))
+
+    def _ends(self, count: str) -> list[str]:
+        """Return the numbers whose minimum a count is."""
+        texts = {name: text for text, name in self.scope.counts.items()}
+        match ast.parse(texts.get(count, count), mode="eval").body:
+            case ast.Call(func=ast.Name(id="min"), args=ends):
+                return [ast.unparse(end) for end in ends]
+        return [count]
 
     def one_of(self, *nodes: cst.BaseExpression) -> MaskFact:
         """Return the mask of the elements that one of two masks selects; a comparison of numbers is such a mask."""

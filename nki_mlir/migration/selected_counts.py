@@ -18,6 +18,7 @@ from nki_mlir.migration import terms
 
 MOST = 4096                                 # combinations of values of variables
 PROGRAMS = range(4)                         # of a grid whose size the text does not show
+SEVERAL = 64                                # iterations of a loop to a stop that the text does not show
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.Call, ast.operator,
               ast.unaryop)
 FUNCTIONS = {"min": min, "max": max}
@@ -35,20 +36,23 @@ def expanded(text: str, counts: Mapping[str, str]) -> str:
 
 
 def may_be_none(text: str, starts: Mapping[str, str], stops: Mapping[str, str], programs: Collection[str]) -> bool:
-    """Return whether a count is less than 1 for some values of loop variables and programs. False if the text has
-    other names, or too many values."""
+    """Return whether a count is less than 1 for some values of loop variables and programs. A loop to a stop that the
+    text does not show has several iterations. False if the text has other names, or too many values."""
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
         return False
+    match tree.body:
+        case ast.Call(func=ast.Name(id="min"), args=ends):
+            return any(may_be_none(ast.unparse(end), starts, stops, programs) for end in ends)
     names = terms.names(text) - FUNCTIONS.keys()
     values: dict[str, range] = {}
     for name in names:
         start, stop = (terms.number(ends.get(name, "")) for ends in (starts, stops))
         if name in programs:
             values[name] = PROGRAMS
-        elif start is not None and stop is not None:
-            values[name] = range(start, stop)
+        elif start is not None:
+            values[name] = range(start, start + SEVERAL if stop is None else stop)
         else:
             return False
     if not all(isinstance(node, ARITHMETIC) for node in ast.walk(tree)) or prod(map(len, values.values())) > MOST:

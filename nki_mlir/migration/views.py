@@ -165,9 +165,16 @@ def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, Tens
         if any(isinstance(i, Part) and i.text != ":" for i in items):
             raise NotAView("a subscript mixes slices with index vectors")
         shape = tensor.shape or ()
-        items = [_within(i, size, view.counts) for i, size in zip(items, shape)] + items[len(shape):]
+        items = [i if _is_cut(i, before) else _within(i, size, view.counts)
+                 for i, before, size in zip(items, view.items, shape)] + items[len(shape):]
         return _of_indices(view.text, tensor, items)
     return _of_slices(view.text, tensor, items)
+
+
+def _is_cut(item: Item, before: Item) -> bool:
+    """Return whether a mask leaves fewer elements of an index."""
+    return isinstance(item, IndexFact) and isinstance(before, IndexFact) and [a.extent for a in item.axes] != [
+        a.extent for a in before.axes]
 
 
 def _within(item: Item, size: str, counts: frozenset[str]) -> Item:

@@ -22,7 +22,8 @@ KERNEL = """def kernel(x, y):
 @pytest.mark.parametrize(("count", "expected"), [
     ("min(7, 1 + i * -1)", True), ("min(7, 3 - i)", False), ("3 - g", True), ("rows - i", False), ("0", True),
     ("7 - max(0, i * 4)", True), ("x[i]", False), ("1 // i", False), ("i * 0 + (i * 100 + k) * 0", False), ("[i][0] - 1", False),
-    ("7 - j", False), ("j - 1", False), ("5 - s", False)])
+    ("7 - j", True), ("j - 1", True), ("j + 1", False), ("min(rows - i, 3 - i * 64)", True), ("min(rows, 9 - i)", False),
+    ("5 - s", False)])
 def test_counts_that_may_be_less_than_1(count, expected):
     assert may_be_none(count, {"i": "0", "j": "0", "k": "0"}, {"i": "3", "j": "n", "k": "1000000", "s": "9"}, {"g"}) == expected
 
