@@ -321,15 +321,14 @@ def join(left: Fact, right: Fact) -> Fact:
     return Unknown() if may_have_tiles(left) or may_have_tiles(right) else Fact()
 
 
-def promoted(*dtypes: str) -> str:
-    """Return the dtype of an operation of tiles of these dtypes in the beta generation; empty if the text does not
-    show it."""
-    if len({*dtypes}) == 1 and dtypes[0] != "nl.bool_":
-        return dtypes[0]
-    types: list[DType] = [BY_NAME[dtype[3:]] for dtype in dtypes if dtype.startswith("nl.") and dtype[3:] in BY_NAME]
-    if len(types) < len(dtypes):
-        return "nl.float32" if "nl.float32" in dtypes else ""
-    return f"nl.{reduce(promote, types).name}"
+def promoted(first: str, second: str) -> str:
+    """Return the dtype of an operation of two tiles in the beta generation; empty if the text does not show it."""
+    if first == second != "nl.bool_":
+        return first
+    types: list[DType] = [BY_NAME[d[3:]] for d in (first, second) if d.startswith("nl.") and d[3:] in BY_NAME]
+    if len(types) < 2:
+        return "nl.float32" if "nl.float32" in (first, second) else ""
+    return f"nl.{promote(*types).name}"
 
 
 def as_many(values: Items | Many) -> Many:
