@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -159,11 +159,21 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
         file = str(scope.get("__file__", file))
     if file not in _users:
         if "site-packages" in file or "dist-packages" in file:
-            names = [getattr(v, "__module__" if callable(v) else "__name__", None) for v in list(scope.values())]
-            _users[file] = not is_toolchain(file) and any(str(name).split(".")[0] in NKI for name in names)
+            _users[file] = not is_toolchain(file) and not NKI.isdisjoint(map(_package_of, list(scope.values())))
         else:
             _users[file] = not is_toolchain(file) and not file.startswith((STANDARD_LIBRARY, "<frozen"))
     return _users[file]
+
+
+def _package_of(value: object) -> str:
+    """Return the package of a module, a function or a class, or of the class of any other value, whose attributes are
+    not read, not even by ``isinstance``: they may be functions that fail or warn."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
+    else:
+        name = (value if issubclass(kind, (type, FunctionType, BuiltinFunctionType)) else kind).__module__
+    return str(name).partition(".")[0]
 
 
 class Passed(dict[str, bool]):

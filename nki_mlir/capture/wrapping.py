@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from nki_mlir.capture.locations import compiled
 from nki_mlir.capture.source_text import FUTURES, Definition, definition
@@ -418,6 +418,11 @@ def underlying(function: Callable[..., object]) -> FunctionType | None:
             case _:
                 method = getattr(type(function), "__call__", None)      # noqa: B004
                 return method if isinstance(method, FunctionType) else None
+
+
+def is_python_function(value: object) -> TypeGuard[Callable[..., object]]:
+    """Return whether a value is callable and calls a Python function; classes are not."""
+    return callable(value) and not isinstance(value, type) and underlying(value) is not None
 
 
 def name_of(function: Callable[..., object]) -> str:

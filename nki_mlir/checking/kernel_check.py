@@ -57,14 +57,14 @@ INITIALIZE = "write all of it first, for example with nl.zeros or nisa.memset"
 class NotDecorated(NkiMlirError, TypeError):
     code = "NKI-CHECK-KERNEL"
     message = "{found} is not a kernel"
-    fix = "decorate the function with nki.jit, or check nki.jit(function)"
+    fix = "decorate the function with nki.jit, and pass it before its arguments: nki_mlir.check(kernel, x)"
 
 
 @without_internal_frames
 def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str, object]) -> KernelReport:
     """Check a kernel for some arguments, which do not change, and return the report."""
     if not isinstance(kernel, Kernel):
-        raise NotDecorated(found=getattr(kernel, "__name__", repr(kernel))).here()
+        raise NotDecorated(found=getattr(kernel, "__name__", f"a value of type {type(kernel).__name__}")).here()
     bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
     before, diagnostics.shown = diagnostics.shown, {}          # warnings that came earlier count again
     try:

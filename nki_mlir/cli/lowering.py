@@ -274,8 +274,10 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
         *[("names of passes", name, (str,)) for name in pass_names]]
     for expected, value, kinds in values:
         if not isinstance(value, kinds):
-            raise source.SourceError(f"nki_mlir.opt takes {expected}, got a value of type {type(value).__name__}"
-                                     ).located(user_location())
+            text = f"nki_mlir.opt takes {expected}, got a value of type {type(value).__name__}"
+            if callable(value) and hasattr(value, "lower"):
+                text += ": lower it for arguments first, kernel.lower(x).as_text('nki')"
+            raise source.SourceError(text).located(user_location())
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
     parsed = source.read_module(text, "<module>")
     try:

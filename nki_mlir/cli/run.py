@@ -166,7 +166,9 @@ def mistakes(options: argparse.Namespace) -> Iterator[str]:
         if options.json and not options.check:
             yield "--json selects the form of --time and --check: add one of them"
         if sources > 1:
-            yield "give one kernel or module; --time compares two"
+            file, name = options.source[:2]
+            hint = f"; did you mean {file}:{name}?" if file.endswith(".py") and name.isidentifier() else ""
+            yield f"give one kernel or module; --time compares two{hint}"
     clash = first_set(options, "time", "compare", "verify_each", "check")
     if options.stepped and clash:
         yield f"--step, --break, --watch and --break-on exclude {clash}"

@@ -45,8 +45,12 @@ class NoKernel(NkiMlirError):
                    "decorate a function of the file with nki.jit")
 
 
+class NoKernels(NoKernel):
+    message = "{file} has no kernel"
+
+
 class WhichKernel(NoKernel):
-    message = "{file} has several kernels or none: choose one with {file}:FUNCTION"
+    message = "{file} has several kernels: choose one with {file}:FUNCTION"
 
 
 def load_libraries(files: list[str]) -> None:
@@ -99,9 +103,16 @@ def read_bytes(source: str) -> bytes:
         else:
             data = TEXT_BYTES.read(source)
     except (OSError, ValueError) as error:
-        raise SourceError(f"cannot read {source}: {getattr(error, 'strerror', error)}") from None
+        raise SourceError(f"cannot read {source}: {getattr(error, 'strerror', error)}{kernel_hint(source)}") from None
     name_source(source)
     return data
+
+
+def kernel_hint(source: str) -> str:
+    """Return a hint for ``FILE:FUNCTION`` or ``FILE.FUNCTION`` without the ending ``.py`` of a file that exists."""
+    file, separator, name = source.rpartition(":") if ":" in source else source.rpartition(".")
+    is_kernel = separator and name.isidentifier() and os.path.isfile(f"{file}.py")
+    return f"; did you mean {file}.py:{name}?" if is_kernel else ""
 
 
 def read_text(source: str) -> str:
@@ -294,7 +305,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
     names = run_file(Path(file or source))
     kernels = {n: v for n, v in names.items() if isinstance(v, Kernel)}
     if not name and len(kernels) != 1:
-        raise WhichKernel.of(file, name, kernels)
+        raise (WhichKernel if kernels else NoKernels).of(file, name, kernels)
     function = names.get(name) if name else next(iter(kernels.values()))
     if function is None or not callable(function):
         raise NoKernel.of(file, name, kernels)

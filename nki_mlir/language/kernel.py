@@ -29,7 +29,7 @@ from nki_mlir.capture.races.verdicts import checked, report
 from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
-from nki_mlir.capture.wrapping import definition_location, name_of, underlying, wrap
+from nki_mlir.capture.wrapping import definition_location, is_python_function, name_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
@@ -455,24 +455,29 @@ def default_executor() -> str:
     return chosen
 
 
+DECORATE = "decorate a function with nki.jit"
+
+
 class NoFunction(BadArgument):
-    message = "{subject} is not a function"
+    message = "{subject} is not a function{written}"
     fix = "{instead}"
 
     @classmethod
     def of(cls, value: object, shown: str) -> "NoFunction":
         """Return the error for a value that is passed as a kernel, and what to pass instead."""
         if isinstance(value, type):
-            return cls(subject=f"class {value.__name__}", instead="decorate a method of the class")
-        return cls(subject=shown, instead="pass the kernel itself, not its result or its arguments"
-                   if hasattr(value, "shape") else "decorate a function with nki.jit")
+            return cls(subject=f"class {value.__name__}", written="", instead="decorate a method of the class")
+        if callable(value) and hasattr(value, "__name__"):
+            return cls(subject=value.__name__, written=" that is written in Python", instead=DECORATE)
+        return cls(subject=shown, written="", instead="pass the kernel itself, not its result or its arguments"
+                   if hasattr(value, "shape") else DECORATE)
 
 
 def unwrap(kernel: object) -> Kernel:
     """Return the kernel inside any decorators; a plain function becomes one."""
     if isinstance(kernel, Kernel):
         return kernel
-    if callable(kernel) and not isinstance(kernel, type):
+    if is_python_function(kernel):
         return Kernel(kernel)
     shown = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else repr(kernel)
     raise NoFunction.of(kernel, shown).here()

@@ -171,7 +171,20 @@ def test_of_a_script__python_prints_as_many_lines_as_the_user_wrote(tmp_path):
     assert ended.returncode == 1 and "nki_mlir/" not in ended.stderr.replace("nki_mlir/__main__.py", "")
 
 
+class FailsOnRead:
+    """A value like those of PyTorch that look for a device when an attribute is read."""
+
+    def __call__(self) -> None:
+        raise AssertionError("called")
+
+    def __getattribute__(self, name: str) -> None:
+        raise AssertionError("read")
+
+
 @pytest.mark.parametrize("file, scope, is_users", [
+    ("/usr/lib/site-packages/devices/code.py", {"cuda": FailsOnRead()}, False),
+    ("/usr/lib/site-packages/functions/code.py", {"cuda": FailsOnRead(), "load": nl.load}, True),
+    ("/usr/lib/site-packages/dtypes/code.py", {"dtype": nl.float32}, True),
     ("/home/kernels.py", {}, True), ("/usr/lib/site-packages/other/code.py", {}, False),
     ("/usr/lib/dist-packages/another/code.py", {}, False),
     ("/usr/lib/site-packages/kernels/code.py", {"nl": nl}, True), ("/usr/lib/site-packages/jax/code.py", {"nl": nl}, False),

@@ -131,7 +131,10 @@ def test_a_function_that_is_no_kernel__is_an_error():
     with pytest.raises(NkiMlirError) as caught:
         nki_mlir.check(len, x)
     assert str(caught.value).splitlines()[0].endswith("error: len is not a kernel [NKI-CHECK-KERNEL]")
-    assert caught.value.advice[1] == "decorate the function with nki.jit, or check nki.jit(function)"
+    assert caught.value.advice[1] == (
+        "decorate the function with nki.jit, and pass it before its arguments: nki_mlir.check(kernel, x)")
+    with pytest.raises(NkiMlirError, match="error: a value of type ndarray is not a kernel"):
+        nki_mlir.check(x, beyond)
 
 
 def test_rounding__is_ranked_by_statement():

@@ -195,7 +195,11 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
        f"error: '{text}' is not a list of passes such as A,B{{x=1 y=2}} [NKI-PASS-LIST]")
       for text in ("", "chunk-rows{", "a)", "a b")),
     (opt, [KERNEL_FILE], "error: average_pool2d(image, window): missing a required argument: 'image'"),
-    (opt, ["examples/softmax.py"], "choose one with examples/softmax.py:FUNCTION"),
+    (opt, ["examples/softmax.py"], "examples/softmax.py has several kernels: choose one with examples/softmax.py:FUNCTION"),
+    (run_command, ["nki_mlir/version.py"], "error: nki_mlir/version.py has no kernel [NKI-KERNEL-NAME]\n"
+     "  fix: decorate a function of the file with nki.jit"),
+    *((command, [source], f"cannot read {source}: No such file or directory; did you mean {KERNEL_FILE}?")
+      for command in (opt, run_command) for source in (KERNEL_FILE.replace(".py", ""), KERNEL_FILE.replace(".py:", "."))),
     (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--compare=jit,native"], "cannot run on native"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--target=trn9"], "there is no target named 'trn9'"),

@@ -117,6 +117,12 @@ def test_what_needs_it(capsys, arguments, message):
     assert message in capsys.readouterr().err
 
 
+def test_name_behind_its_file__is_joined_to_it(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run.main(["k.py", "softmax", "--arg", "4x4xf32"])
+    assert "give one kernel or module; --time compares two; did you mean k.py:softmax?" in capsys.readouterr().err
+
+
 def test_arguments_without_values():
     (array, number), keywords = parse_arguments(["4x8xbf16=random:3", "2", "y=2xf32=ones"], values=False)
     assert array.shape == (4, 8) and not array.any() and number == 2 and not keywords["y"].any()

@@ -87,6 +87,7 @@ def test_deep_arguments__are_refused():
 
 @pytest.mark.parametrize("call, text", [
     (lambda: nki_mlir.opt(3), "nki_mlir.opt takes a module or its text, got a value of type int"),
+    (lambda: nki_mlir.opt(scaled), "a value of type Kernel: lower it for arguments first, kernel.lower(x).as_text('nki')"),
     (lambda: nki_mlir.opt("module {}", [3]), "nki_mlir.opt takes names of passes, got a value of type int"),
     (lambda: nki_mlir.opt("module {}", target=3), "nki_mlir.opt takes a target as text, got a value of type int"),
     (lambda: nki.jit(scaled, platform_target=[1]), "there is no target named 'a value of type list'"),
@@ -97,3 +98,11 @@ def test_error__names_what_the_entry_takes(call, text):
     with pytest.raises(NkiMlirError) as caught:
         call()
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("jit", [nki.jit, beta.jit], ids=["current", "beta"])
+@pytest.mark.parametrize("function", [len, np.sum, np.add, math.sin, "a".join], ids=str)
+def test_function_that_is_not_written_in_python__is_no_kernel(jit, function):
+    with pytest.raises(NkiMlirError, match=rf"{function.__name__} is not a function that is written in Python \[") as caught:
+        jit(function)(X)
+    assert caught.value.advice[1] == "decorate a function with nki.jit" and caught.value.at.file == __file__

@@ -17,6 +17,7 @@ from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.races.touches import ValueNumbers
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
+from nki_mlir.capture.wrapping import is_python_function
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import TARGET, EnvironmentVariable
@@ -337,7 +338,7 @@ def kernel_of(function: object) -> Kernel:
         return function.kernel
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
-    if not callable(function) or isinstance(function, type):
+    if not is_python_function(function):
         raise NoFunction.of(function, shown(function)).here()
     return Kernel(function)
 
