@@ -236,6 +236,18 @@ sp 0008: COMPARE_BRANCH op=lt lhs=r1 rhs=3 target=0004
 """)
 
 
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_transfer_leaves_its_tensor_in_a_later_turn_of_a_loop__is_an_error(turns):
+    """It moves by 128 elements a turn, from the first element on."""
+    loop = (f"{END}sp 0003: MOVE dst=r1 value=0\n"
+            "sp 0004: DMA queue=2 dst=fp32@out+512*r1[1,128][128,128] src=fp32@0x400[1][128] channels=128 "
+            "S[5] (qSyncIO1)+=16@complete  // k.py:10\n"
+            "sp 0005: ALU op=add dst=r1 lhs=r1 rhs=1\n"
+            f"sp 0006: COMPARE_BRANCH op=lt lhs=r1 rhs={turns} target=0004\n")
+    assert any("Out-of-bound access for tensor `out`" in error and error.startswith("k.py:10:1")
+               for error in broken(END, loop)) is (turns > 1)
+
+
 def test_a_rule_of_the_device__is_said_of_the_instruction():
     text = TEXT.replace("dst=fp32@0x400[1][128] src=fp32@0x0[1][128] channels=128 S[1]",
                         f"dst=fp32@{16 * PARTITION_STRIDE + 0x400:#x}[1][128] src=fp32@{16 * PARTITION_STRIDE:#x}[1][128] "

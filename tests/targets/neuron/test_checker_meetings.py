@@ -169,6 +169,11 @@ def test_barrier_of_other_cores__holds_up_none():
     report = check_streams([alone, passing])
     assert report.verdict == "proved"
     simulate_cores([alone, passing], [X], [np.zeros((2, 8), np.float32)])
+    barrier, last = "CORE_BARRIER cores=(0,2) data=fp32@out[1,8][8,2]", "S[2] (qSyncIO1)>=32 EVENT_SEMAPHORE"
+    counting = replaced(passing, barrier, f"{barrier} S[0] (GpSimd)++@complete")
+    waiting = replaced(counting, last, f"S[0] (GpSimd)>=1 {last}")
+    assert check_streams([alone, waiting]).verdict == "proved"
+    simulate_cores([alone, waiting], [X], [np.zeros((2, 8), np.float32)])
 
 
 HEAD = """\

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8, DType
 from nki_mlir.targets.neuron.checker import conflicts
-from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, MemoryAccess, blocks_of, folded
+from nki_mlir.targets.neuron.checker.conflicts import BytesOfRows, Cells, Conflicts, MemoryAccess, blocks_of, folded
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
 from nki_mlir.targets.neuron.checker.register_numbers import DataDependent
 
@@ -168,3 +168,25 @@ def test_conflict__is_certain_unless_data_choose_the_elements_of_another_core() 
                     for core, footprint, by_data in zip(cores, (first, second), (a, b))]
         assert accesses[0].certain(accesses[1]) is not ((a or b) and cores == (0, 1))
         assert not accesses[0].certain(accesses[1]._replace(footprint=unknown))
+
+
+class Touching:
+    """An event of an engine that waits for nothing of the other engine."""
+
+    core, queue_lane = 0, -1
+
+    def __init__(self, lane: int, index: int) -> None:
+        self.lane, self.index = lane, index
+        self.clock = [index - 1 if lane == 0 else 0, 0]
+
+
+def test_write_at_unknown_numbers__leaves_the_writes_before_it() -> None:
+    """Both writes conflict with a later read that nothing orders, the one at known bytes for certain."""
+    known = in_hbm(UINT8, 0, (1, 4))
+    access = Access(UINT8, None, Linear(0, ((0, 1),)), ((1, 4),))
+    unknown = ByteFootprint(known.memory, access, (DataDependent("n", 0, 9),))
+    first, then, read = Touching(0, 1), Touching(0, 2), Touching(1, 1)
+    memory = Conflicts({known.memory: [known, unknown]})
+    assert not memory.add(first, known, True) and not memory.add(then, unknown, True)
+    assert [(conflict.first, conflict.certain) for conflict in memory.add(read, known, False)] == [
+        (first, True), (then, False)]
