@@ -3,6 +3,7 @@
 
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.targets.neuron import SEPARATOR, assemble, disassemble, programs_of_assembly
 from nki_mlir.targets.neuron.format.assembly import TooManyCores, TooManyLines, parse_program
 from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
@@ -42,6 +43,14 @@ def test_text__comes_back_from_the_binary():
     text = canonical(PROGRAM)
     assert text == PROGRAM.replace("[1][64]*64 src", "[1][64] src").replace("reverse0=1 dst", "reverse0=1 dst")
     assert canonical(text) == text
+
+
+@pytest.mark.parametrize("memory, used, limit", [("sbuf", 4096, 212984), ("psum", 2048, 16384)])
+def test_program__may_use_all_of_a_memory_but_no_more(memory, used, limit):
+    text = PROGRAM.replace(f".{memory} {used} of", f".{memory} {limit} of")
+    assert f".{memory} {limit} of {limit}" in canonical(text)
+    with pytest.raises(NkiMlirError, match=f"the {memory.upper()} size is out of range"):
+        canonical(text.replace(f".{memory} {limit} of", f".{memory} {1 << 20} of"))
 
 
 def test_defaults_comments_and_blank_lines__may_be_left_out():
