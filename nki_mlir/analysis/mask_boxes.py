@@ -75,7 +75,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                 continue
             remaining.append(constraint)
             for axis, _ in form.axes:
-                low, high = _bounds(replace(constraint, form=form), axis, counts, interval)
+                low, high = _bounds(constraint._replace(form=form), axis, counts, interval)
                 if low > high:
                     return None
                 shrunk |= (low, high) != (0, counts[axis] - 1)
@@ -83,7 +83,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                 form = constraint.form.moved(starts)
         mask = tuple(remaining)
         if not shrunk:
-            return Box(tuple(starts), tuple(counts), tuple(replace(c, form=_flat(c.form.moved(starts), counts))
+            return Box(tuple(starts), tuple(counts), tuple(c._replace(form=_flat(c.form.moved(starts), counts))
                                                            for c in mask))
 
 
@@ -135,7 +135,7 @@ def shrink(op: Op) -> Op | None:
 
     def undecided(constraints: Mask) -> Mask:
         """The constraints over the axes of the box, without constraints that always hold."""
-        moved = (replace(c, form=c.form.moved(starts)) for c in constraints)
+        moved = (c._replace(form=c.form.moved(starts)) for c in constraints)
         return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
     remaining = undecided((*open_constraints, *(c for c in mask if c.form.symbols)))
     return in_box(op, Box(tuple(starts), tuple(counts), remaining), undecided(limits))
@@ -147,7 +147,7 @@ def _pinned(constraint: Constraint, ranges: Ranges) -> Constraint:
     for symbol, _ in constraint.form.symbols:
         if ranges[symbol][0] == ranges[symbol][1]:
             form = form.substitute(symbol, ranges[symbol][0])
-    return replace(constraint, form=form)
+    return constraint._replace(form=form)
 
 
 def _depends(mask: Mask) -> bool:
@@ -179,7 +179,7 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
             return None
         if executes and high < 0:
             raise AlwaysOutOfBounds(excess=-high)
-    return replace(limit, form=_flat(form, box.counts))
+    return limit._replace(form=_flat(form, box.counts))
 
 
 def in_box(op: O, box: Box, limits: Mask = ()) -> O:

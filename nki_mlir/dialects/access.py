@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,8 +83,7 @@ Ranges = tuple[tuple[int, int], ...]            # least and greatest value of ea
 ZERO = Linear()
 
 
-@dataclass(frozen=True)
-class Constraint:
+class Constraint(NamedTuple):
     """The condition ``form >= 0`` or, with ``equal``, ``form == 0``, over an op's iteration axes and symbols."""
 
     form: Linear

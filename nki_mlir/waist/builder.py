@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from nki_mlir.analysis.mask_boxes import shrink
@@ -185,7 +185,7 @@ class _Work:
         self.target_names = {name for name, _ in op.targets()}
         self.compute: DType = op.compute or op.sources()[-1][1].dtype
         self.nest = IterationSpace(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
-        self.elements = replace(self.nest, reduced=frozenset())
+        self.elements = self.nest._replace(reduced=frozenset())
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def operand(self, name: str, tile: Tile) -> OperandView:

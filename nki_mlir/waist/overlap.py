@@ -354,8 +354,7 @@ def may_interleave(a: ByteRegion, b: ByteRegion) -> bool:
         distance.const + b.reach[0] <= a.reach[1] and a.reach[0] <= distance.const + b.reach[1]))
 
 
-@dataclass(frozen=True)
-class Iterations:
+class Iterations(NamedTuple):
     """The values ``span`` of a loop's ``variable``, and the symbols of its ``body``, some with ranges."""
 
     variable: int

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Recognizes nests that are copies, folds or products, which executors run faster than loops."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.waist.nest import AnyNest, Step
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value.
 
     ``converts``: the operator's dtype is not the output's, so that each step rounds.
@@ -51,8 +50,7 @@ def fold_of(nest: AnyNest, output: int = 0) -> Fold | None:
     return None
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A sum of products: the fold, the numbers of the two factors' values, and the numbers of the inputs that they
     convert.
 

@@ -8,7 +8,7 @@ created once: a conversion spends its time here.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from nki_mlir.bindings import Attribute, Block, Operation, Region, Type, Value, ir
@@ -108,8 +108,7 @@ class OperandView(NamedTuple):
     axes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class IterationSpace:
+class IterationSpace(NamedTuple):
     """An iteration space: the reduced axes, the mask and limits that restrict it, and the symbols that these forms
     number."""
 
@@ -313,7 +312,7 @@ class Writer:
                       "operandSegmentSizes": self._segments(len(inputs) + len(symbols), len(outputs)), **(extra or {})}
         for name, mask in (("nki.mask", nest.mask), ("nki.limits", nest.limits)):
             if mask:
-                renumbered = tuple([replace(c, form=_renumbered(c.form, position_of)) for c in mask])
+                renumbered = tuple([c._replace(form=_renumbered(c.form, position_of)) for c in mask])
                 attributes[name] = self.make.mask(renumbered, nest.rank, len(symbols))
         op = self.create("linalg.generic", [*(o.value for o in inputs), *symbols, *(o.value for o in outputs)], [],
                          attributes, 1)

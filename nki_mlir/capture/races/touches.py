@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from nki_mlir.capture.scope import Scope
 
 
-@dataclass(frozen=True, eq=False)
-class Restriction:
+class Restriction(NamedTuple):
     """The mask of an operation over the operation's axes. ``axes`` maps each dimension of the operand to one of these
     axes."""
 

@@ -131,7 +131,7 @@ class ChunkLoop:
         if any(n.forms or n.extents != nests[0].extents for n in nests):
             return False
         routine = with_memory(self.joined(numbers))
-        first_plan, plan = (replace(schedule(n), carried=(), folds=()) for n in (nests[0], routine.nest))
+        first_plan, plan = (schedule(n)._replace(carried=(), folds=()) for n in (nests[0], routine.nest))
         return first_plan == plan and can_stream(routine.nest, routine.use.streams)
 
     def keeps_for_the_last(self, k: int) -> bool:

@@ -9,6 +9,7 @@ fastest depends on the processor: ``host_measurements`` measures ``TILES``.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -27,8 +28,7 @@ MOST_UNROLLED = 8                   # the same in an iteration that prefetches t
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
 
-@dataclass(frozen=True)
-class RegisterTile:
+class RegisterTile(NamedTuple):
     """A tile of sums in registers: its rows, and the vectors of a row."""
 
     rows: int
@@ -59,8 +59,7 @@ def tile_of(columns: int) -> RegisterTile:
                key=lambda tile: (tile.rows + tile.vectors) / (tile.rows * tile.vectors))
 
 
-@dataclass(frozen=True)
-class NestContraction:
+class NestContraction(NamedTuple):
     """A nest that is a matrix product: its axes, and which input is read along ``n``."""
 
     row: int | None

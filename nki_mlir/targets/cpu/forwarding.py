@@ -5,9 +5,9 @@ A computation reads the source of a copy instead of the copy, or writes its resu
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.function import ScratchBuffer
@@ -105,8 +105,7 @@ def writing_target(nest: Nest, region: ByteRegion, copy: OnRegions) -> tuple[Nes
 
 
 # -- parts of tiles ----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class ByteBox:
+class ByteBox(NamedTuple):
     """The same bytes of some rows of a tile, whose rows are ``line`` bytes apart; the ends are one past the last ones.
     """
 

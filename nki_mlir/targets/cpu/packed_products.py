@@ -234,7 +234,7 @@ class PackedProduct:
         step = PIECE if self.unit == "amx" else 1               # positions of the summed axis in a register
         most_depth = options.most_depth_on_tiles() if self.unit == "amx" else options.most_depth()
         depth = step * depth_of_blocks(self.depth // step, most_depth // step)
-        rates = replace(host_measurements.rates(), multiply_adds=host_measurements.words_of_unit(self.unit))
+        rates = host_measurements.rates()._replace(multiply_adds=host_measurements.words_of_unit(self.unit))
         most = min(options.columns or caches.third // 4 // (4 * most_depth), shared, self.most)
         columns = [n * tile for n in divisors(self.columns // tile, most // tile)]
         most = options.rows or (self.m if self.finish is None else max(caches.second // 4 // (4 * columns[0]), panel))

@@ -12,15 +12,14 @@ order of sums depends neither on measurements nor on threads.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.targets.runtime.host import Caches
 
 HIDDEN = 0.5                        # sums that take up to this share of the time of the multiply-adds cost nothing
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """Speeds of one thread: bytes a second from the third cache and from memory, multiply-adds a second."""
 
     third: float
@@ -28,8 +27,7 @@ class Rates:
     multiply_adds: float
 
 
-@dataclass(frozen=True)
-class CacheTraffic:
+class CacheTraffic(NamedTuple):
     """Bytes that a product moves beyond each cache."""
 
     first: int
@@ -41,8 +39,7 @@ class CacheTraffic:
                          enumerate((self.first, self.second, self.third), 1))
 
 
-@dataclass(frozen=True)
-class ProductBlocks:
+class ProductBlocks(NamedTuple):
     """A product ``m x n x k`` of words of four bytes, in blocks of ``rows``, ``columns`` and ``depth``.
 
     ``panel`` are the rows of a panel of ``a``.

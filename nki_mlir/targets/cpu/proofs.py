@@ -9,7 +9,7 @@ mask.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.dialects.enclosing_conditions import interval_given
@@ -23,8 +23,7 @@ from nki_mlir.waist.overlap import ByteRegion
 AXES = 1 << 48                      # as symbols of a proof, axes are numbered from here on
 
 
-@dataclass(frozen=True)
-class RuntimeCheck:
+class RuntimeCheck(NamedTuple):
     """A check at run time: a form of slots that must be >= 0, or a routine over the active elements.
 
     ``upper`` tells checks of the last element from checks of the first.

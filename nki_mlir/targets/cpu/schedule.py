@@ -2,8 +2,9 @@
 """Schedules a nest: the order of its loops, the axis in lanes, the values in registers; its cost and its parts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
@@ -20,8 +21,7 @@ LIGHT = 8                           # steps of a body that is cheap enough to be
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """``order`` are the axes from the outermost loop to the innermost, parallel ones before reduced ones.
 
     ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty if the vector axis is

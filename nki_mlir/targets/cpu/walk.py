@@ -2,7 +2,8 @@
 """Elementwise nests that one walk over their elements computes: later nests use values of earlier ones in registers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
@@ -17,16 +18,14 @@ from nki_mlir.waist.overlap import ByteRegion, are_apart
 FIXED = frozenset({"position", "gather"})     # steps that depend on more than the elements at one point
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The value of a nest that a later nest reads from memory. ``is_result``: the nest has stored it there."""
 
     value: int
     is_result: bool
 
 
-@dataclass(frozen=True)
-class JointWalk:
+class JointWalk(NamedTuple):
     """Nests over the same elements, in order. ``nest`` computes all of them on ``regions``; ``streams`` tells for each
     output whether streaming stores write it. ``parts`` is the number of equal parts that run on the pool, or 1."""
 
@@ -77,7 +76,7 @@ class JointWalk:
             if divided is None:
                 return None
             nest, other_nest = divided, other.nest
-        first, other = replace(self, nest=nest), replace(other, nest=other_nest)
+        first, other = self._replace(nest=nest), other._replace(nest=other_nest)
         sources = first.sources_for(other)
         if sources is None or not first.is_worth_joining(other, sources, roundings, light) or (
                 other.is_product and not first.is_zero(sources[-1])):
@@ -150,9 +149,9 @@ class JointWalk:
         remaining = [k for k in range(len(joint.outputs))
                      if k >= len(nest.outputs) or not self.is_overwritten(k, other)]
         outputs, streams = [*self.outputs, *other.outputs], (*self.streams, *other.streams)
-        return replace(self, calls=(*self.calls, *other.calls), nest=with_outputs(joint, remaining),
-                       regions=(*inputs, *[outputs[k] for k in remaining]),
-                       streams=tuple([streams[k] for k in remaining]))
+        return self._replace(calls=(*self.calls, *other.calls), nest=with_outputs(joint, remaining),
+                             regions=(*inputs, *[outputs[k] for k in remaining]),
+                             streams=tuple([streams[k] for k in remaining]))
 
     def is_overwritten(self, output: int, other: "JointWalk") -> bool:
         """Return whether another walk writes an output of this one at the same element."""
