@@ -22,7 +22,7 @@ from nki_mlir.targets.runtime import host
 
 LEAST_SIZES = {host: {"WORTH_WAKING": 1}, lowering: {"WORTH_FUSING": 1}}
 LEAST_OPTIONS = {"parallelize": "worth=1", "form-products": "worth=1024 depth=64 rows=64 columns=128", "forward-copies": "least=1",
-                 "chunk-rows": "large=1 chunk=1024 least=1 shared=1"}
+                 "chunk-rows": "large=1 chunk=1024 least=1 shared=1 worth=1", "spread-nests": "worth=1"}
 
 
 @contextlib.contextmanager

@@ -161,7 +161,7 @@ def compile_as_large_program(patch: pytest.MonkeyPatch, number: int) -> None:
     """Native code does for large programs what would not pay for those of tests. Here it does it for all: loops rolled
     again, tiles read in place, rows in chunks, streaming stores and packed products."""
     for name, options in FORCED.items():
-        if name != "parallelize":           # threads for each small nest would take most of the time
+        if name not in ("parallelize", "spread-nests"):           # threads for each small nest would take most of the time
             patch.setitem(PIPELINE, name, options)
     if number & 4:                          # one pass alone: what another one prepares for it does not hide faults
         for name in {*OPTIONAL} - {OPTIONAL[number % len(OPTIONAL)]}:

@@ -2,6 +2,7 @@
 // Operations on large tiles run chunk by chunk, if a chunk of rows needs only the same rows of earlier results.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --chunk-rows %s | FileCheck %s --check-prefix=ALONE
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=chunk-rows{worth=1} %s | FileCheck %s --check-prefix=POOL
 // The module of the pass is one for the next pass, or for the JIT.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="fuse-tiles,chunk-rows{chunk=65536}" %s | nki-opt --pass-pipeline="prefetch-rows" - | nki-opt --lower-to-vector - | FileCheck %s --check-prefix=CHAIN
 
@@ -24,6 +25,16 @@
 // CHECK-NEXT:  //   multiply_[[ROWS]]x4096_float32_{{.*}}(memory, memory + [[SUMS]], y + [[STEP]] * %[[CHUNK]])
 // CHECK-NEXT:  //   nki_next(&%[[CHUNK]], 1, {{[0-9]+}}, [[AGAIN]])
 // CHECK-NEXT:  //   end
+// Threads share the chunks, each with its buffers of one chunk.
+// POOL-LABEL:  // @rows(x, y): 0 bytes of memory
+// POOL-NEXT:   //   nki_parallel(&%0, %2, [[BODY:L[0-9]+]], [[CHUNK:[0-9]+]], 0, 1, [[COUNT:[0-9]+]], {{[0-9]+}}, 65{{[0-9]+}}, [[END:L[0-9]+]])
+// POOL-NEXT:   // [[BODY]]:
+// POOL-NEXT:   //   exp_{{.*}}_float32_{{.*}}(x + [[STEP:[0-9]+]] * %[[CHUNK]], [[TILE:%[0-9]+]])
+// POOL-NEXT:   //   set_[[ROWS:[0-9]+]]_float32_{{.*}}([[TILE]] + [[SUMS:[0-9]+]])
+// POOL-NEXT:   //   add_[[ROWS]]x4096_float32_{{.*}}([[TILE]], [[TILE]] + [[SUMS]])
+// POOL-NEXT:   //   multiply_[[ROWS]]x4096_float32_{{.*}}([[TILE]], [[TILE]] + [[SUMS]], y + [[STEP]] * %[[CHUNK]])
+// POOL-NEXT:   //   end
+// POOL-NEXT:   // [[END]]:
 func.func @rows(%x: !hbm {nki.name = "x"}, %y: !hbm {nki.name = "y", nki.shared = 0 : i64}) {
   %zero = arith.constant 0.0 : f32
   %e = memref.alloc() : !tile

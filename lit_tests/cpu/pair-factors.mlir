@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Factors in bfloat16 become words of two neighbours of the summed axis, where the host has an instruction for them.
 // RUN: nki-opt --pair-factors="pairs=1" --lower-to-vector %s | FileCheck %s --check-prefix=%pairs
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --pass-pipeline="parallelize{worth=1},pair-factors{pairs=1}" --lower-to-vector %s | FileCheck %s --check-prefix=PARTS-%pairs
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --pass-pipeline="pair-factors{pairs=1},spread-nests{worth=1}" --lower-to-vector %s | FileCheck %s --check-prefix=PARTS-%pairs
 // RUN: nki-opt --pair-factors="pairs=0" --lower-to-vector %s | FileCheck %s --check-prefix=APART
 // RUN: nki-opt --pair-factors="pairs=1 least=33" --lower-to-vector %s | FileCheck %s --check-prefix=APART
 
@@ -31,8 +31,8 @@
 // PAIRS:       "llvm.x86.avx512bf16.dpbf16ps.512"
 // The parts of a product that threads share multiply the same words.
 // PARTS-PAIRS:      // @product(a, b, y)
-// PARTS-PAIRS-NEXT: //   bitwise_or_32x32_uint32_uint16_{{.*}}(a, a + 64, [[A:.*]])
-// PARTS-PAIRS-NEXT: //   bitwise_or_32x128_uint32_uint16_{{.*}}(b, b + 256, [[B:.*]])
+// PARTS-PAIRS-NEXT: //   nki_spread(bitwise_or_16x32_uint32_uint16_{{.*}}, 2, 3, a, 2048, a + 64, 2048, [[A:.*]], 2048)
+// PARTS-PAIRS-NEXT: //   nki_spread(bitwise_or_16x128_uint32_uint16_{{.*}}, 2, 3, b, 8192, b + 256, 8192, [[B:.*]], 8192)
 // PARTS-PAIRS-NEXT: //   nki_spread(add_16x128x32_float32_pairs_{{[0-9a-f]+}}, 2, 3, [[A]], 64, [[B]], 0, y, 8192)
 // PARTS-APART:      // @product(a, b, y)
 // PARTS-APART-NEXT: //   nki_spread(add_16x128x64_float32_bfloat16_{{[0-9a-f]+}}, 2, 3, a, 32, b, 0, y, 8192)

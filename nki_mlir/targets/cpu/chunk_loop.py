@@ -41,15 +41,32 @@ class ChunkLoop:
     calls: Sequence[cpu.Compute]
     parts: Sequence[Chunk]
     routines: Sequence[Nest | AddressedNest]
-    common: set[object]
+    common: set[cpu.ScratchBuffer]
     halves: dict[object, int] = field(default_factory=dict)     # distance of a buffer's halves, if two chunks need it
 
+    def write_on_pool(self) -> None:
+        """Append the loop on the pool. Each thread runs chunks in its memory, which has the common buffers."""
+        memory, slot = self.code.slot(), self.code.slot()
+        loop = cpu.NativeLoop(slot, Linear(), Linear(self.count), Linear(1), range(self.count), memory=memory,
+                              on_pool=True)
+        self.code.add(loop)
+        with self.code.inside(loop.body):
+            for buffer in self.code.buffers:
+                if buffer in self.common:
+                    buffer.memory = memory
+                    self.code.add(cpu.Allocate(buffer))
+            self.write_chunk(cpu.slot_value(slot))
+
+    def write_chunk(self, chunk: Linear) -> None:
+        for k, routine in enumerate(self.routines):
+            self.code.emit(routine, *self.arguments(k, chunk))
+
     def write(self) -> None:
+        """Append the loop."""
         heavy = self.heavy_call()
         if heavy is None:
             with self.code.repeated(self.count) as chunk:
-                for k, routine in enumerate(self.routines):
-                    self.code.emit(routine, *self.arguments(k, chunk))
+                self.write_chunk(chunk)
             return
         early = self.early_call(heavy)
         begin = 0 if early is None else early + 1

@@ -380,20 +380,20 @@ class NativeFunction:
         yield
         self.block = outer
 
-    def replace_computations(self, replacement: "Callable[[Compute | Spread, int], Compute | Spread]") -> None:
-        """Replace each computation, also those in parts, by ``replacement(computation, slot)``, where the slot points
-        to the memory of its block's buffers. Nodes that a replacement appends to the function come before it."""
+    def replace_computations(self, replacement: "Callable[[Compute, int], Compute]") -> None:
+        """Replace each computation by ``replacement(computation, slot)``, where the slot points to the memory of its
+        block's buffers. Nodes that a replacement appends to the function come before it."""
         self._replace_in(self.body, MEMORY, replacement)
 
     def _replace_in(self, block: NativeBlock, memory: int,
-                    replacement: "Callable[[Compute | Spread, int], Compute | Spread]") -> None:
+                    replacement: "Callable[[Compute, int], Compute]") -> None:
         nodes, block.nodes = block.nodes, []
         with self.inside(block):
             for node in nodes:
                 inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
                 for inner in sub_blocks(node):
                     self._replace_in(inner, inside, replacement)
-                self.add(replacement(node, memory) if isinstance(node, Compute | Spread) else node)
+                self.add(replacement(node, memory) if isinstance(node, Compute) else node)
 
     def computed(self, function: str, *operands: Linear) -> Linear:
         """Compute a value into a new slot, and return it."""

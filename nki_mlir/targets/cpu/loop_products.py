@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import forwarding
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer, Spread
+from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer
 from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion
@@ -72,7 +72,7 @@ def _flat(nodes: Sequence[Node]) -> list[LoopNest] | None:
     """Return the nests of nodes, with each loop as an axis; None if a loop cannot be an axis."""
     nests: list[LoopNest] = []
     for node in nodes:
-        if isinstance(node, Compute | Spread):
+        if isinstance(node, Compute):
             nests.append(LoopNest(node.nest, tuple(node.regions), contraction_of(node.nest) is not None))
         elif isinstance(node, NativeLoop) and node.span:
             inner = _flat(node.body.nodes)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import writes_once
-from nki_mlir.targets.cpu.function import Compute, NestCall, Node, RoutineCall, ScratchBuffer, Spread, compute
-from nki_mlir.targets.cpu.schedule import dims_of, parts_of, schedule
+from nki_mlir.targets.cpu.function import Compute, NestCall, Node, RoutineCall, ScratchBuffer, compute
+from nki_mlir.targets.cpu.schedule import dims_of, schedule
 from nki_mlir.transforms.fuse_tiles import SHORT
 from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -27,13 +27,12 @@ class Source(NamedTuple):
 
 class JointWalk(NamedTuple):
     """Nests over the same elements, in order. ``nest`` computes all of them on ``regions``; ``streams`` tells for each
-    output whether streaming stores write it. ``parts`` is the number of equal parts that run on the pool, or 1."""
+    output whether streaming stores write it."""
 
     calls: tuple[NestCall, ...]
     nest: Nest
     regions: tuple[ByteRegion, ...]
     streams: tuple[bool, ...]
-    parts: int = 1
 
     @property
     def outputs(self) -> list[ByteRegion]:
@@ -68,7 +67,7 @@ class JointWalk(NamedTuple):
         of a body that rounds ``roundings`` times. A product is added to zeros of the walk: register tiles add it to
         other numbers in one rounding.
         """
-        if self.parts != other.parts or self.is_product:
+        if self.is_product:
             return None
         nest, other_nest = self.nest, over_extents(other.nest, self.nest.extents)
         if other_nest is None:
@@ -159,9 +158,9 @@ class JointWalk(NamedTuple):
         return any(is_same_access(region, operand, other_region, other_operand)
                    for other_region, other_operand in zip(other.outputs, other.nest.outputs))
 
-    def joint(self, users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> Compute | Spread | None:
+    def joint(self, users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> Compute | None:
         """Return the computation of the walk, without tiles that nothing else uses; None if only some of its stores
-        could be streaming ones, or if the pool could not run parts of it."""
+        could be streaming ones."""
         count = len(self.nest.inputs)
         read = {region.root for region in self.regions[:count]}
         remaining = [k for k, region in enumerate(self.outputs)
@@ -172,16 +171,14 @@ class JointWalk(NamedTuple):
         if nest is None:
             return None
         regions = [*self.regions[:count], *[self.outputs[k] for k in remaining]]
-        call = compute(nest, regions, (), streams.pop())
-        parts = parts_of(nest, self.parts, self.parts) if self.parts > 1 else None
-        return call if self.parts == 1 else Spread.over(call, parts) if parts is not None else None
+        return compute(nest, regions, (), streams.pop())
 
 
 def walk_of(call: Node) -> JointWalk | None:
     """Return a computation as a walk, if its elements do not depend on each other; else None."""
-    if not isinstance(call, Compute | Spread):
+    if not isinstance(call, Compute):
         return None
-    routine = call.part if isinstance(call, Spread) else call.function
+    routine = call.function
     if not isinstance(routine, Nest | AddressedNest):
         return None
     use, nest, regions = with_memory(routine).use, *with_old_values_read(call.nest, call.regions)
@@ -190,9 +187,8 @@ def walk_of(call: Node) -> JointWalk | None:
         return None
     if not all(writes_once(replace(nest, outputs=(output,))) for output in nest.outputs):
         return None
-    parts = call.count if isinstance(call, Spread) else 1
     streams = tuple([k in use.streams for k in range(len(nest.outputs))])
-    return JointWalk((call,), nest, regions, streams, parts)
+    return JointWalk((call,), nest, regions, streams)
 
 
 def with_old_values_read(nest: Nest, regions: Sequence[ByteRegion]) -> tuple[Nest, tuple[ByteRegion, ...]]:

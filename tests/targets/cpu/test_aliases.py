@@ -25,7 +25,8 @@ def least_sizes(monkeypatch):
     set_options(monkeypatch, "parallelize", worth=1)
     set_options(monkeypatch, "form-products", worth=1 << 10, depth=64, rows=64, columns=128)
     set_options(monkeypatch, "forward-copies", least=1)
-    set_options(monkeypatch, "chunk-rows", large=1, chunk=1 << 10, least=1, shared=1)
+    set_options(monkeypatch, "chunk-rows", large=1, chunk=1 << 10, least=1, shared=1, worth=1)
+    set_options(monkeypatch, "spread-nests", worth=1)
 
 
 def new(function):

@@ -40,8 +40,9 @@ def test_pass__has_a_filecheck_test_of_its_name_that_runs_it_alone(name: str) ->
     assert re.search(rf"RUN: .*nki-opt --{name}\b", text)
 
 
-def test_parallelize__wakes_threads_for_as_much_work_as_a_launch() -> None:
-    assert function_pass("parallelize").worth == host.WORTH_WAKING
+@pytest.mark.parametrize("name", ("parallelize", "chunk-rows", "spread-nests"))
+def test_pass__wakes_threads_for_as_much_work_as_a_launch(name: str) -> None:
+    assert function_pass(name).worth == host.WORTH_WAKING
 
 
 def test_passes__are_the_files_of_the_package() -> None:

@@ -18,6 +18,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.assemble import NativeProgram
 from nki_mlir.targets.cpu.kernel import OVERLAP_FAILED, NativeKernel
+from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.runtime.machine import INTERRUPTED, machine
 
 from ...scalar.samples import ulp_error
@@ -343,7 +344,9 @@ def test_mask__that_is_too_weak_is_an_error_with_its_place() -> None:
 
 
 # -- large operations --------------------------------------------------------------------------------------------------
-def test_large_operations__are_spread_over_the_threads() -> None:
+def test_large_operations__are_spread_over_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(PIPELINE, "chunk-rows")         # else, threads share chunks of all operations
+
     @nki.jit
     def pooled(x):
         out = nl.ndarray((x.shape[0], x.shape[1] // 4, 1), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -28,7 +28,7 @@ BFLOAT16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.floa
 @pytest.fixture(autouse=True)
 def products_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are neither packed nor spread over threads."""
-    for name in ("form-products", "parallelize"):
+    for name in ("form-products", "spread-nests"):
         set_options(monkeypatch, name, worth=1 << 40)
 
 
@@ -157,7 +157,7 @@ def test_products__differ_from_those_of_float32_by_the_order_of_sums(monkeypatch
 
 @pytest.mark.usefixtures("pairs")
 def test_threads__change_no_bit(monkeypatch):
-    set_options(monkeypatch, "parallelize", worth=1)
+    set_options(monkeypatch, "spread-nests", worth=1)
     set_options(monkeypatch, "pair-factors", pairs=1)
     rng = np.random.default_rng(4)
     a_t, b = (rng.standard_normal((128, n)).astype(np.float32).astype(BFLOAT16) for n in (96, 256))

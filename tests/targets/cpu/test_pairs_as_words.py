@@ -125,7 +125,7 @@ def test_parts__of_a_large_nest_load_words(threads: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(host, "threads", lambda: threads)
     rng = np.random.default_rng(threads)
     x, g = (rng.standard_normal((rows, 512)).astype(BFLOAT16.numpy) for rows in (128, 1))
-    with forced("parallelize"), patch.dict(PIPELINE, {"load-words": ""}):
+    with forced("spread-nests"), patch.dict(PIPELINE, {"load-words": ""}):
         result = nki.trace(rounded_product).on("jit")(x, g)
     wanted = (x.astype(np.float32) * g.astype(np.float32)).astype(BFLOAT16.numpy)
     assert np.array_equal(bits(result), bits(wanted))

@@ -3,6 +3,7 @@
 
 import re
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import chunk_loop
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.passes.chunk_rows import CHUNK, bytes_of
+from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion, Iterations
@@ -443,3 +445,34 @@ def test_accesses_that_lie_apart__share_no_byte_between_chunks(a, b, count):
 ])
 def test_which_accesses_lie_apart(a, b, expected):
     assert apart(a, b, 4) is expected
+
+
+@nki.jit
+def summed_tiles(x):
+    """Sums of tiles of rows, each of which an iteration adds to, and the centred rows of each tile."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    totals = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(x.shape[0] // 128):
+        tile = nl.load(x[nl.ds(i * 128, 128), :])
+        total[...] = total + tile
+        nl.store(out[nl.ds(i * 128, 128), :], nl.exp(tile - nl.mean(tile, axis=1, keepdims=True)) * total)
+    nl.store(totals, total)
+    return out, totals
+
+
+@pytest.mark.parametrize("threads", (1, 2, 3))
+def test_threads__share_the_rows_of_iterations_that_follow_each_other(monkeypatch, threads):
+    set_options(monkeypatch, "chunk-rows", worth=1)
+    monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
+    x = np.random.default_rng(2).standard_normal((512, 96)).astype(np.float32)
+    calls = listing(summed_tiles.lower(x).module("nisa")).split("module {")[0]
+    assert ("nki_parallel(" in calls) == (threads > 1)
+    expected = summed_tiles.on("interpreter")(x)
+    kernel = nki.jit(summed_tiles.func)
+    for result, wanted in zip(kernel.on("jit")(x), expected):
+        np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
+    with patch.dict(PIPELINE):
+        del PIPELINE["chunk-rows"], PIPELINE["spread-nests"]
+        alone = nki.jit(summed_tiles.func).on("jit")(x)
+    assert all(np.array_equal(a, b) for a, b in zip(kernel.on("jit")(x), alone))

@@ -29,8 +29,7 @@ from nki_mlir.targets.cpu.passes import (
     form_products,
     load_fields,
     merge_programs,
-    parallelize,
-    spread_neighbors,
+    spread_nests,
     trim_tiles,
     widen_factors,
     widen_tiles,
@@ -129,6 +128,10 @@ def fields(x, y):
 
 def doubled(x, y):
     nl.store(y, nl.multiply(nl.load(x), 2.0))
+
+
+def eight_largest(x, y):
+    nl.store(y[:, 0:8], nisa.max8(src=nl.load(x)))
 
 
 def filled_twice(x, y):
@@ -278,8 +281,8 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 
 
 WITH_SUM = deepen_products.with_sum
-IN_PARTS = spread_neighbors.in_parts
-PARTS_OF, PRODUCT, BESIDE = parallelize.parts_of, form_products.as_one_product, load_fields.fields_beside
+IN_PARTS = spread_nests.in_parts
+PARTS_OF, PRODUCT, BESIDE = spread_nests.parts_of, form_products.as_one_product, load_fields.fields_beside
 AT_TARGET, PIECES = ElementMove.at_target, packed_products.PackedProduct.pieces
 MERGED = merge_programs.merged_call
 WIDE_OUTPUT = widen_tiles.with_wide_output
@@ -294,7 +297,9 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "trim-tiles of overwritten elements": ("passes.trim_tiles", "written_elements", lambda nest: [], beside_equal_numbers),
     "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
     "join-nests": ("walk", "are_apart", lambda *_: True, rows_below),
-    "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
+    "spread-nests": ("passes.spread_nests", "parts_of", fewer_parts, doubled),
+    "parallelize": ("passes.parallelize", "part_of_search", lambda search, count: replace(
+        search, count=search.count // count - 1), eight_largest),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         nest := PRODUCT(nodes)) and replace(nest, regions=tuple(
             replace(region, offset=Linear()) for region in nest.regions)), products),
@@ -386,10 +391,10 @@ def beside_powers(x, y):
     nl.store(y[:, 48:64], nl.multiply(nl.load(x[:, 48:64]), 2.0))
 
 
-def test_seeded_fault_of_spread_neighbors__changes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeded_fault_of_spread_nests__changes_values_of_neighbors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "threads", lambda: 2)
     rng = np.random.default_rng(0)
-    passes = {"zero-unwritten": "", "parallelize": "worth=500", "spread-neighbors": "least=1"}
+    passes = {"zero-unwritten": "", "spread-nests": "worth=500 least=1"}
 
     def first_part(node: Any) -> Any:
         spread = IN_PARTS(node)
@@ -403,7 +408,7 @@ def test_seeded_fault_of_spread_neighbors__changes_values(monkeypatch: pytest.Mo
             nki.trace(beside_powers).on("jit")(x, y)
         return np.allclose(y, expected, rtol=1e-6)
     assert agrees()
-    monkeypatch.setattr("nki_mlir.targets.cpu.passes.spread_neighbors.in_parts", first_part)
+    monkeypatch.setattr("nki_mlir.targets.cpu.passes.spread_nests.in_parts", first_part)
     assert not agrees()
 
 
@@ -598,5 +603,5 @@ def test_seeded_fault_of_copy_words__reads_a_tile_that_has_changed(monkeypatch: 
 def test_each_pass_that_can_change_values__has_a_fault() -> None:
     """Prefetches and the sizes of registers change no values, so no wrong ones show in them."""
     named = {name.partition(" ")[0] for name in FAULTS}
-    assert named | {*FAULTS_OF_FORMS, "copy-words", "leave-nans", "merge-programs", "simplify-extrema", "spread-neighbors",
+    assert named | {*FAULTS_OF_FORMS, "copy-words", "leave-nans", "merge-programs", "simplify-extrema",
                     "store-rows", "zero-unwritten"} == {*NAMES} - {"halve-vectors", "prefetch-factors", "prefetch-rows"}

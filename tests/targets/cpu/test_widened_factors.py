@@ -45,7 +45,7 @@ def of_dtype(dtype: type, shape: tuple[int, int], edges: bool) -> np.ndarray:
                                     (ml_dtypes.bfloat16, np.float16), (ml_dtypes.float8_e5m2, ml_dtypes.bfloat16)])
 @pytest.mark.parametrize("rows, columns", [(128, 512), (33, 70)])
 def test_factors__are_converted_once(monkeypatch, dtypes, rows, columns, edges):
-    for other in ("form-products", "widen-tiles", "pair-factors", "divide-columns"):
+    for other in ("form-products", "widen-tiles", "pair-factors", "divide-columns", "spread-nests"):
         monkeypatch.delitem(PIPELINE, other)
     a_t, b = (of_dtype(d, (256, n), edges) for d, n in zip(dtypes, (rows, columns)))
     kernel = nki.jit(product)

@@ -9,6 +9,9 @@ reads no bytes that earlier operations write in other chunks. It compares chunks
 memory that an operation writes, no two chunks share a byte. A loop ends before operations that meet no memory of
 those in it: chunks of both would save no traffic, and other passes divide them among threads. All chunks use the
 first chunk's part of a buffer that nothing else uses; it stays in the cache.
+
+Outside the pool, chunks of a loop that takes long enough run on it, each thread with its own such buffers: iterations
+of a kernel's loop that follow each other, because each adds to the rows of the previous one, still use all threads.
 """
 
 from collections import Counter
@@ -22,7 +25,8 @@ from nki_mlir.targets.cpu.addressed_nest import addressed
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.schedule import dims_of, parts_of, reach_of, schedule, weight_of
+from nki_mlir.targets.cpu.passes.parallelize import has_pool
+from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of, schedule, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion, Iterations, may_interleave
@@ -46,6 +50,7 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     chunk: int = 262_144        # bytes that a chunk should touch at most
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
     shared: int = 65_536        # bytes that two calls must touch: with fewer, chunks save no traffic
+    worth: int = 50_000         # nanoseconds of a loop, roughly, for which it is worth to wake threads
     nests: int = 32             # most operations of a loop: all pairs of their operands are compared
 
     def rewrite(self, function: cpu.NativeFunction) -> None:
@@ -220,7 +225,17 @@ class Run:
         ahead = self.prefetch_distances(parts)
         routines = [addressed(part.nest, self.call(k).streams, tuple(ahead.get(k, {}).items()))
                     for k, part in parts.items()]
-        ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common).write()
+        loop = ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common)
+        if self.can_run_on_pool(parts):
+            self.function.block.nodes = [*self.function.block.without(common)]      # each thread allocates them
+            loop.write_on_pool()
+        else:
+            loop.write()
+
+    def can_run_on_pool(self, parts: Mapping[int, Chunk]) -> bool:
+        """Return whether threads may share chunks, and chunks take long enough for that."""
+        return not self.around.slot and has_pool(self.function) and sum(
+            cost_of(self.call(k).nest) for k in parts) >= self.options.worth
 
     def prefetch_distances(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
         """By the numbers of call and operand, return the distance in bytes to the part of a kernel's array that this
@@ -250,7 +265,7 @@ class Run:
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 
     def buffers_of_chunks(self, start: int, stop: int, parts: Mapping[int, Chunk], front: Sequence[int]
-                          ) -> set[object]:
+                          ) -> set[cpu.ScratchBuffer]:
         """Return the buffers whose content only one chunk needs: no other node uses them."""
         begin = start
         while begin and isinstance(self.nodes[begin - 1], cpu.Allocate):
@@ -270,7 +285,7 @@ class Run:
         common = {buffer for buffer, strides in steps.items() if len(strides) == 1}
         for buffer in common:
             buffer.size = sizes[buffer]
-        return {*common}
+        return common
 
 
 def bytes_of(nest: Nest, operand: int) -> int:

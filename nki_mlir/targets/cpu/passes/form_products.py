@@ -60,7 +60,7 @@ class FormProducts(FunctionPass, name="form-products"):
             if product is not None and can_pack(product, self.worth, self.packing) and (
                     {*product.reads} <= function.only_read) and (
                     not is_alone(together) or gains_alone(product, self.packing)):
-                calls = [call for call in cpu.calls_in(*together) if isinstance(call, cpu.Compute | cpu.Spread)]
+                calls = [call for call in cpu.calls_in(*together) if isinstance(call, cpu.Compute)]
                 buffers = {region.root for call in calls for region in call.regions
                            if isinstance(region.root, cpu.ScratchBuffer)}
                 if any(user not in calls for buffer, users in function.users().items() if buffer in buffers
@@ -78,7 +78,7 @@ class FormProducts(FunctionPass, name="form-products"):
 
 def is_part(node: cpu.Node) -> bool:
     """Return whether a node may be a part of a product: a computation, or a block of them."""
-    return isinstance(node, cpu.Compute | cpu.Spread) or not isinstance(
+    return isinstance(node, cpu.Compute) or not isinstance(
         node, cpu.RoutineCall | cpu.Allocate | cpu.NativeLoad | cpu.TileCall)
 
 
@@ -93,7 +93,7 @@ class Accesses(NamedTuple):
         """Return the accesses of a part; None if it has other operations than computations."""
         reads, writes = set[object](), set[object]()
         for call in cpu.calls_in(part):
-            if not isinstance(call, cpu.Compute | cpu.Spread):
+            if not isinstance(call, cpu.Compute):
                 return None
             roots = [region.root for region in call.regions]
             reads.update(root for root in roots[:len(call.nest.inputs)] if isinstance(root, cpu.ScratchBuffer))
@@ -122,7 +122,7 @@ def multiplies(nodes: Sequence[cpu.Node]) -> bool:
 
 
 def may_multiply(node: cpu.Node) -> bool:
-    return isinstance(node, cpu.Compute | cpu.Spread) and bool(node.nest.reduced) and len(node.nest.inputs) == 2
+    return isinstance(node, cpu.Compute) and bool(node.nest.reduced) and len(node.nest.inputs) == 2
 
 
 def is_alone(nodes: Sequence[cpu.Node]) -> bool:

@@ -17,11 +17,10 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contraction_of, multiplies_in_pairs
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, Spread, compute
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, NARROWED_WIDEN, PAIRED, WIDEN
 from nki_mlir.targets.cpu.passes.widen_factors import dense_strides, elements_of
-from nki_mlir.targets.cpu.schedule import parts_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion
@@ -36,11 +35,10 @@ class PairFactors(FunctionPass, name="pair-factors"):
         if self.pairs and host.multiplies_pairs():
             function.replace_computations(partial(self.in_pairs, function))
 
-    def in_pairs(self, function: NativeFunction, call: Compute | Spread, memory: int) -> Compute | Spread:
-        """Emit the words of a product's factors and return the product on them, in parts if it was in parts; return
-        other calls unchanged."""
-        nest, routine = call.nest, call.part if isinstance(call, Spread) else call.function
-        if contraction_of(nest) is None or not isinstance(routine, Nest) or not self.are_worth_it(nest):
+    def in_pairs(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
+        """Emit the words of a product's factors and return the product on them; return other calls unchanged."""
+        nest = call.nest
+        if contraction_of(nest) is None or not isinstance(call.function, Nest) or not self.are_worth_it(nest):
             return call
         axis = min((a for a in nest.reduced if nest.extents[a] > 1 and all(o.strides[a] for o in nest.inputs)),
                    key=lambda a: (nest.extents[a] % 2, a), default=None)
@@ -51,13 +49,9 @@ class PairFactors(FunctionPass, name="pair-factors"):
         product = Nest(extents, nest.reduced, tuple(words), 0, nest.outputs, MULTIPLY_ADD, (4,)).simplified
         if not multiplies_in_pairs(product) or not self.is_faster():
             return call
-        parts = parts_of(product, call.count, 2 * call.count) if isinstance(call, Spread) else None
-        if isinstance(call, Spread) and (parts is None or not multiplies_in_pairs(parts[0])):
-            return call
         regions = [*[self.joined(function, nest, k, axis, words[k], call.regions[k], memory) for k in range(2)],
                    call.regions[2]]
-        paired = Compute(TileProduct(product, False, True), tuple(r.address for r in regions), product, regions)
-        return paired if parts is None else Spread.over(paired, parts)
+        return Compute(TileProduct(product, False, True), tuple(r.address for r in regions), product, regions)
 
     def are_worth_it(self, nest: Nest) -> bool:
         """Return whether bfloat16 holds both factors, which are small and read often."""

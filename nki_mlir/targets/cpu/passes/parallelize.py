@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""parallelize: run iterations of independent loops, and parts of large computations, on the pool.
+"""parallelize: run iterations of independent loops, and parts of long searches, on the pool.
 
 before:  for i in 0..8: exp(x + 4096 * i, y + 4096 * i)
 after:   for i in 0..8 on the pool: exp(x + 4096 * i, y + 4096 * i)
 
-The pass runs a loop that the kernel's author calls parallel on the pool only if it proves that iterations touch
-disjoint memory; iterations that accumulate in one buffer, for example, do not. It assumes that the arrays of a kernel
-are different memory.
+The pass runs a loop on the pool if it proves that iterations touch disjoint memory, whatever the kernel's author calls
+the loop; iterations that accumulate in one buffer, for example, do not. It assumes that the arrays of a kernel are
+different memory.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from math import prod
 from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.routines import TileRoutine
-from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of
+from nki_mlir.targets.cpu.schedule import cost_of, dims_of
 from nki_mlir.targets.cpu.searches import Search, part_of_search
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.overlap import ByteRegion, Iterations
@@ -30,35 +30,29 @@ class Parallelize(FunctionPass, name="parallelize"):
     def block(self, function: cpu.NativeFunction, block: cpu.NativeBlock, times: int) -> None:
         """Rewrite the nodes of a block that runs ``times`` times."""
         for k, node in enumerate(block.nodes):
-            if isinstance(node, cpu.Compute):
-                block.nodes[k] = self.spread(function, node)
-            elif isinstance(node, cpu.TileCall) and isinstance(node.function, Search):
+            if isinstance(node, cpu.TileCall) and isinstance(node.function, Search):
                 block.nodes[k] = self.spread_search(function, node, node.function)
-            elif isinstance(node, cpu.NativeLoop) and node.parallel and node.span and len(node.span) > 1:
-                if self.can_run_on_pool(function, node, times):
-                    node.on_pool = True
-                    for inner in cpu.nodes_in(*node.body.nodes):
-                        if isinstance(inner, cpu.Allocate):
-                            inner.buffer.memory = node.memory
+            elif isinstance(node, cpu.NativeLoop) and self.can_run_on_pool(function, node, times):
+                node.on_pool = True
+                for inner in cpu.nodes_in(*node.body.nodes):
+                    if isinstance(inner, cpu.Allocate):
+                        inner.buffer.memory = node.memory
             else:
                 for inner_block in cpu.sub_blocks(node):
                     self.block(function, inner_block, times * repetitions(node))
 
     def can_run_on_pool(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, times: int) -> bool:
         """Return whether iterations are independent, and take long enough."""
+        if not loop.span or len(loop.span) < 2:
+            return False
         calls = list(cpu.calls_in(*loop.body.nodes))
         if any(isinstance(call, cpu.InParts) or (isinstance(call, cpu.TileCall) and call.on_host)
                for call in calls):
             return False
         private = {node.buffer for node in cpu.nodes_in(*loop.body.nodes) if isinstance(node, cpu.Allocate)}
-        assert loop.span is not None
         iterations = Iterations(loop.slot, loop.span, range(loop.slot + 1, cpu.BUFFERS), function.ranges)
         return running_cost(loop.body, times * len(loop.span)) >= self.worth and iterations.keep_apart(
             [access for call in calls for access in accesses_of(call)], private)
-
-    def spread(self, function: cpu.NativeFunction, node: cpu.Compute) -> cpu.Compute | cpu.Spread:
-        """Divide a large computation into parts, unless something around it runs on the pool."""
-        return in_parts(node) if has_pool(function) and cost_of(node.nest) >= self.worth else node
 
     def spread_search(self, function: cpu.NativeFunction, node: cpu.TileCall, search: Search) -> cpu.TileCall:
         """Divide the rows of a large search into parts, as those of a computation."""
@@ -69,18 +63,8 @@ class Parallelize(FunctionPass, name="parallelize"):
         return node
 
 
-def in_parts(node: cpu.Compute) -> cpu.Compute | cpu.Spread:
-    """Divide a computation into equal parts along its first axis, as many as threads or a few more, if that axis has
-    them."""
-    parts = parts_of(node.nest, host.threads(), 4 * host.threads())
-    if parts is None:
-        return node
-    spread = cpu.Spread.over(node, parts)
-    return spread if len(spread.arguments) <= cpu.MOST_ARGUMENTS else node
-
-
 def has_pool(function: cpu.NativeFunction) -> bool:
-    """Return whether parts of a computation may run on the pool, which programs of a launch grid use themselves."""
+    """Return whether a function may use the pool, which programs of a launch grid use themselves."""
     return prod(function.kernel.grid) == 1 and host.threads() > 1
 
 

@@ -78,6 +78,6 @@ class ShareFactors(FunctionPass, name="share-factors"):
 
 
 def only_reads(call: cpu.RoutineCall, tile: cpu.ScratchBuffer) -> bool:
-    """Return whether a call is a computation, perhaps in parts, that does not write a tile."""
-    return isinstance(call, cpu.Compute | cpu.Spread) and all(
+    """Return whether a call is a computation that does not write a tile."""
+    return isinstance(call, cpu.Compute) and all(
         region.root is not tile for region in call.regions[len(call.nest.inputs):])

@@ -55,7 +55,7 @@ def zeros_before(block: cpu.NativeBlock, product: cpu.Compute, users: Sequence[c
     if tile is None or tile is not product.regions[-1].root or box is None:
         return None
     return users[0] if filled_tile(product) is tile or all(
-        isinstance(user, cpu.Compute | cpu.Spread) and stays_inside(box, tile, user) for user in users[1:]) else None
+        isinstance(user, cpu.Compute) and stays_inside(box, tile, user) for user in users[1:]) else None
 
 
 def with_sums_from_zero(product: cpu.Compute, nest: Nest, regions: Sequence[ByteRegion]) -> cpu.Compute:

@@ -13,7 +13,7 @@ from math import prod
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, contraction_of
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, Spread, compute
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, compute
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion
@@ -26,11 +26,11 @@ class WidenFactors(FunctionPass, name="widen-factors"):
     def rewrite(self, function: NativeFunction) -> None:
         function.replace_computations(partial(self.widened, function))
 
-    def widened(self, function: NativeFunction, call: Compute | Spread, memory: int) -> Compute | Spread:
+    def widened(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
         """Emit the conversions of a product's factors and return the product on them; return other calls as they
         are."""
         nest = call.nest
-        if contraction_of(nest) is None or isinstance(call, Spread):
+        if contraction_of(nest) is None:
             return call
         narrow = [k for k, o in enumerate(nest.inputs) if o.dtype is not FLOAT32]
         if not self.are_worth_it(nest, narrow):

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// A computation that is too short to wake a thread is divided where a neighboring one keeps the threads awake.
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=parallelize,spread-neighbors %s | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=parallelize,spread-neighbors{least=10000} %s | FileCheck %s --check-prefix=FEW
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes=parallelize,spread-neighbors %s | FileCheck %s --check-prefix=ONE
-// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --parallelize %s | env NKI_MLIR_NUM_THREADS=2 nki-opt --spread-neighbors - | FileCheck %s --check-prefix=ALONE
+// Threads share a large computation, and one beside it that is too short to wake a thread: the routine of a part, how
+// many parts there are, and steps from part to part.
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=spread-nests %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=spread-nests{least=10000} %s | FileCheck %s --check-prefix=FEW
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes=spread-nests %s | FileCheck %s --check-prefix=ONE
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --spread-nests %s | FileCheck %s --check-prefix=ALONE
 
 !matrix = memref<2048x512xf32, "hbm">
 !rows = memref<128x512xf32, "hbm">
