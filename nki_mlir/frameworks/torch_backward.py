@@ -35,7 +35,8 @@ class DifferentiatedOnce(torch.autograd.Function):
 
 def differentiated_once(call: Callable[..., object], kernel: Kernel, arguments: tuple[object, ...],
                         keywords: dict[str, object]) -> object:
-    """Run ``call`` without a history. The results depend on the tensors of the call by ``DifferentiatedOnce``."""
+    """Run ``call`` without recording its operations. Autograd sees each result as one operation on the tensors of the
+    call, which can be differentiated once."""
     with torch.no_grad():
         results = call(kernel, arguments, keywords)
     tensors = [t for _, t in leaves_of((arguments, keywords), lambda value: isinstance(value, torch.Tensor))]

@@ -264,7 +264,8 @@ def differentiated_by_function(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def innermost(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in which ``torch.vmap`` has stacked the parts: it requires grad, and the parts do not."""
+    """Return the tensor inside all wrappers of ``torch.vmap``. It knows whether it requires a gradient; its wrappers do
+    not."""
     while torch._C._functorch.is_batchedtensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor

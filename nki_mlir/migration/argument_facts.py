@@ -19,7 +19,7 @@ from nki_mlir.migration.parameters import bound_names, defaults_of, number_defau
 
 
 def without_local_texts(fact: Fact) -> Fact:
-    """Return the fact of a slice without texts that only one function can read."""
+    """Return the fact about a slice without the texts of its start and size, which name variables of one function."""
     if isinstance(fact, Span):
         return Span("", fact.size if terms.number(fact.size) is not None else "")
     return fact

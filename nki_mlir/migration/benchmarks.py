@@ -85,8 +85,8 @@ ON_GRID = '''
 
 
 def reads_results(text: str) -> bool:
-    """Return whether a text reads ``benchmark_result`` of a kernel, and leaves the names ``Benchmark`` and ``Latency``
-    to the classes that this module adds."""
+    """Return whether a file reads ``benchmark_result`` of a kernel, and does not define ``Benchmark`` or ``Latency``,
+    the names of the classes that this module adds."""
     if RESULT not in text:
         return False
     tree = ast.parse(text)

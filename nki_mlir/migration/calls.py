@@ -180,7 +180,8 @@ class Calls(ElementwiseTexts):
         return self.new(f"{self.nl}.{name}({arguments})", NumberFact("int"))
 
     def reduces_programs(self, axes: str) -> bool:
-        """Return whether a reduction over programs can end the loop over them. Subclasses know the statements."""
+        """Return whether the statements around a reduction over programs let it end the loop over them. Only the
+        subclass that rewrites statements can answer yes."""
         return False
 
     # -- operators -----------------------------------------------------------------------------------------------------

@@ -222,8 +222,9 @@ class ElementwiseTexts(OperandMasks):
         return result
 
     def both_into(self, first: EarlierOperation, name: str, operand: str, is_second: bool, apart: Into | None) -> Into:
-        """Return a function that writes both operations by one instruction. ``apart`` writes them by two, if the result
-        is converted."""
+        """Return a function that writes two operations as one ``scalar_tensor_tensor`` where ``apart`` writes the
+        second as one ``tensor_tensor``; otherwise it returns the texts of ``apart``, for example if these convert the
+        result."""
         reverse = [", reverse0=True" * first.is_reversed, ", reverse1=True" * (is_second and name not in COMMUTE)]
 
         def into(dst: str, target: TensorFact) -> list[str]:

@@ -300,7 +300,7 @@ def memset(calls: Calls, a: Arguments) -> OperationText:
 
 @recipe("iota")
 def iota(calls: Calls, a: Arguments) -> OperationText:
-    """Rewrite an index in data as the call that writes it into a tile."""
+    """Rewrite an index that a kernel uses as data as ``nisa.iota``, which writes its values into a tile."""
     fact = a.fact("expr")
     index = fact if isinstance(fact, IndexFact) else IndexFact(a.text("expr"), ())
     if len(index.axes) == 1:

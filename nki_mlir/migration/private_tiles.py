@@ -149,7 +149,7 @@ class _Private(TreeTransformer):
         return updated_node.with_changes(body=updated_node.body.with_changes(body=[*moved, *updated_node.body.body]))
 
     def of_one_block(self, tensor: BlockTensor) -> cst.SimpleStatementLine:
-        """Return the allocation of one block."""
+        """Return the allocation of a tensor without its block dimensions."""
         elements = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in tensor.shape.elements[tensor.blocks:]]
         statement = tensor.statement.deep_replace(tensor.shape, tensor.shape.with_changes(elements=elements))
         assert isinstance(statement, cst.SimpleStatementLine)

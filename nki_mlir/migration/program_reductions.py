@@ -196,7 +196,8 @@ class ProgramLoops:
                 results[part.result] = part
 
     def _keep(self, part: _Part, name: str) -> None:
-        """Let a part append a value to a list, which then has one of each program."""
+        """Append a variable of each program at the end of a part to a list, so that later parts can read the value of
+        each."""
         if name in self.lists:
             return
         if not part.always_binds(name):

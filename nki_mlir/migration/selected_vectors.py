@@ -140,8 +140,8 @@ def index_of(name: str, fact: Fact) -> Fact:
 
 
 def selected_names(first: Mapping[str, Fact], second: Mapping[str, Fact], select: Select) -> dict[str, Fact]:
-    """Return the facts about names that have an index vector or a mask after one of two branches, and another one
-    after the other branch. Names whose value no number expresses are not in the result."""
+    """Return the facts about names to which two branches assign different index vectors or masks: expressions that
+    select one or the other. The result omits names for which no expression does."""
     facts: dict[str, Fact] = {}
     for name in first:
         if name not in second or first[name] == second[name] or not (varies(first[name]) or varies(second[name])):

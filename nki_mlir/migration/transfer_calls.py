@@ -218,7 +218,8 @@ def _first_columns(text: str, source: TensorFact, target: TensorFact, mask: Mask
 
 
 def _copied(calls: Calls, text: str, tensor: TensorFact) -> str:
-    """Return a view, copied to SBUF; of rows at which no engine starts, the rows of a copy of the tile."""
+    """Return the text of a copy of a view in SBUF. If the view begins at a row of PSUM where no engine can start, copy
+    the complete tile, and return the rows of the copy."""
     view = ast.parse(text, mode="eval").body
     if tensor.memory == PSUM and isinstance(view, ast.Subscript) and is_between(text, tensor):
         tile = ast.get_source_segment(text, view.value) or ""

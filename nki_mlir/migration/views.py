@@ -275,7 +275,8 @@ def _with_axes(text: str, tensor: TensorFact, axes: list[int]) -> tuple[str, Ten
 
 def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]],
             along: list[list[int]]) -> tuple[str, TensorFact, list[int]]:
-    """Return the slices, their fact, and the axes of the indices in the order of the dimensions that slices keep."""
+    """Return the text of a view by slices, the fact about it, and for each dimension of the view the axis of the
+    indices that it stands for."""
     shape: list[str] = []
     texts: list[str] = []
     order: list[int] = []

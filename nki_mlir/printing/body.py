@@ -433,8 +433,9 @@ def name_behind(filled: Tile, name: str) -> str:
 
 
 def _kept_by_mask(op: Op) -> Tile | None:
-    """Return the tile of which an operation may keep elements that nothing wrote: that of a predicated copy, or whose
-    rows a lowered mask moves to a tile for such a copy; None for other operations."""
+    """Return the tile in which an operation leaves elements as they are, perhaps never written: the destination of a
+    predicated copy, or the source of a transfer of rows that a lowered mask added for such a copy; None for other
+    operations."""
     if isinstance(op, TensorCopyPredicatedOp):
         return op.dst
     is_moved = isinstance(op, DmaCopyOp) and op.src.on_chip and op.dst.on_chip and (
@@ -448,7 +449,8 @@ def _is_named(tensor: NamedTensor) -> bool:
 
 
 def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:
-    """Write programs that differ or need each other's tiles, one after the other up to each reduction over them."""
+    """Write programs that differ, or that read each other's tiles, one after the other: all of them up to the first
+    reduction over programs, then that reduction, and so on."""
     parts = [program_phases(printer.body) for printer in printers]
     if len({len(phases) for phases in parts}) > 1:
         raise Unprintable(what="a reduction over programs that some of them do not reach",

@@ -191,7 +191,8 @@ class KernelText:
             self.write(f"# {source_text(at)}")
 
     def saved(self) -> "KernelText":
-        """Return a copy for ``restore``, whose lists, sets and tables are others."""
+        """Return a copy of the state for ``restore``. Later statements change the lists, sets and tables of this
+        object, not those of the copy."""
         tables: dict[str, Any] = {
             name: copy(value) for name, value in vars(self).items() if isinstance(value, list | set | dict)}
         return replace(self, **tables, indices=replace(self.indices, texts={**self.indices.texts}))

@@ -26,7 +26,7 @@ CONTROL = {"ACT_TABLE_LOAD": ("load of an activation table", "loads of activatio
 
 
 class EmittedModule(PassObserver):
-    """Keeps the module after the last step."""
+    """An observer of the emission that keeps the module after the last step."""
 
     module: object = None
 

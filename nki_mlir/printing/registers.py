@@ -99,10 +99,10 @@ def _uses(node: waist.FunctionNode, value: Value) -> int:
 
 
 class Registers:
-    """The registers of a function, and its counted loops by the operation that is the loop.
+    """The registers of a function, and its counted loops: ``loops`` by the node of the loop.
 
-    With ``loads_conditions``, the operation that writes a loop's register may be a comparison with 0, which a
-    register does not need.
+    ``loads_conditions``: a loop of the printed kernel ends when the tile of its condition is 0, so a comparison with 0
+    needs no statement.
     """
 
     def __init__(self, body: waist.FunctionBlock, loads_conditions: bool) -> None:

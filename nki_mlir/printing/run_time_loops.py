@@ -194,7 +194,8 @@ def _write_conditional(text: KernelText, loop: WhileLoop, test: LoopTest, body: 
 
 
 def _condition(text: KernelText, test: LoopTest) -> str:
-    """Return the tile of one element that is not 0 while the loop continues."""
+    """Return the name of a tile of one element that is not 0 while the loop continues. Write the comparison that
+    computes it, unless the loop's register is such a tile."""
     if (test.comparison, test.limit) == ("ne", 0):
         text.use(test.register)
         return text.tensors[test.register].name

@@ -27,7 +27,8 @@ from nki_mlir.transforms.program_loops import PROGRAM_AXIS
 
 
 def follow_source(module: Module) -> None:
-    """Give the rolled loops of a module the bounds that their statements have, and a loop for each statement."""
+    """Split each rolled loop of a module into the loops that the kernel's source has there, and give these the bounds
+    of their ``for`` statements."""
     for function in operations_of(module, lambda name: name == "func.func"):
         used: dict[Operation, set[ast.For]] = {}
         for loop in reversed(operations_of(function, lambda name: name == "scf.for")):      # inner loops first

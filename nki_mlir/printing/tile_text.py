@@ -94,8 +94,8 @@ def offset_text(offset: object) -> str:
 
 
 def pattern_text(tile: Tile) -> str:
-    """Return a pattern as ``.ap`` takes it: ``[[stride, count], ...]``. A stride of one element, which has
-    no meaning, is 1, except that of partitions."""
+    """Return the pattern of a tile as ``.ap`` takes it: ``[[stride, count], ...]``. An axis of one element gets stride
+    1, because its stride has no meaning; the partition axis keeps its stride."""
     return str([[step if count > 1 or (tile.on_chip and k == 0) else 1, count]
                 for k, (step, count) in enumerate(zip(tile.strides, tile.shape))])
 

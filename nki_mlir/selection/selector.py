@@ -89,7 +89,8 @@ class Selector:
 # 32.
 
 def on_lanes(operand: TileOperand) -> bool:
-    """Return whether axis 0 of the nest goes along the operand's partitions, or leaves it where it is."""
+    """Return whether axis 0 of the nest steps along the operand's partitions, or not at all; true in HBM, which has
+    none."""
     return not operand.on_chip or operand.lanes == 0 or (operand.lanes is None and operand.strides[0] == 0)
 
 

@@ -148,7 +148,9 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: int, delta: int) -> bool:
-    """Return whether nest ``a`` at 0 and nest ``b`` at ``delta`` share a byte."""
+    """Return whether two accesses share a byte: ``a``, which begins at byte 0, and ``b``, which begins at ``delta``.
+    Each has (step, count) pairs in bytes, the largest step first, the bytes of its innermost run (``unit``), and the
+    bytes from its first to its last one (``extent``)."""
     if delta >= extent_a or delta + extent_b <= 0:
         return False
     if not a and not b:

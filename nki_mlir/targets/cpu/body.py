@@ -40,9 +40,9 @@ class Point:
 
 
 class NestEvaluator:
-    """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes.
+    """Emits the steps of a nest at a point. ``vector`` is the axis whose elements are the lanes.
 
-    Vectors of the results of ``in_words``, roundings to bfloat16, are in the upper halves of i32.
+    ``in_words`` are roundings to bfloat16 whose vector results stay in the upper halves of i32.
     """
 
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None,

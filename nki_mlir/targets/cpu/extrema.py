@@ -130,8 +130,8 @@ def _hidden_signs(nest: Nest, without_repair: Set[int]) -> set[int]:
 
 
 def _hides_sign(nest: Nest, step: Step, operand: int, is_hidden: bool, positive: "Signs") -> bool:
-    """Return whether the sign of an operand's zeros shows in no result; ``is_hidden``: that of the step's zeros shows
-    in none. """
+    """Return whether no result shows if an operand's zero is 0 or -0. ``is_hidden`` says that no result shows the sign
+    of a zero that the step itself computes."""
     if _keeps_float(nest, step):
         return is_hidden
     if step.kind != "alu" or step.dtype is not FLOAT32:

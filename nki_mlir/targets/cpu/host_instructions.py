@@ -92,7 +92,9 @@ class HostInstructions(ScalarEmitter):
             self.select(self.is_nan(a), narrow, steps(a))])[0]
 
     def round_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
-        """While nothing is tested, round by the host's instruction, and put zeros below each of its results."""
+        """Round to bfloat16 by the host's instruction, and return float32: each result with zeros in its lower half.
+        The instruction flushes denormals, so ``untested`` notes the operands for a later test; without that list, or
+        for other than multiples of 32 lanes, round by ``steps``."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if self.untested is None or lanes % 32:
             return steps(a)

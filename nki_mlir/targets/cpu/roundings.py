@@ -93,7 +93,8 @@ def has_short_nans(nest: Nest, value: int, shortened: Collection[int] = ()) -> b
 
 
 def keeping_nans(nest: Nest) -> frozenset[int]:
-    """Return the values before roundings to bfloat16 that keep NaN without a repair."""
+    """Return the numbers of the values that code may round to bfloat16 without a repair of NaN, because the lower half
+    of every NaN in them is 0."""
     wide_values = [wide for wide, dtype in roundings(nest).values() if dtype is BFLOAT16]
     wide_values += [step.operands[0] for step in last_roundings(nest, BFLOAT16).values()]
     shortened = shortened_inputs(nest) if wide_values else ()

@@ -147,7 +147,8 @@ class Keys:
         return list(branch.results)
 
     def largest(self, keys: Value, lanes: int) -> Value:
-        """Return the largest keys of all lanes at an equal distance of ``lanes``."""
+        """Reduce a vector of keys to ``lanes`` keys by halves: lane k has the largest of the keys whose number is k
+        modulo ``lanes``."""
         while keys.type.shape[0] > lanes:
             parts = self.code.pieces(keys, keys.type.shape[0] // 2)
             keys = self.code.maxsi(*parts)

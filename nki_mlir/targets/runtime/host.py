@@ -161,6 +161,6 @@ def can_run_workers() -> bool:
 
 
 def spelled(text: str) -> str:
-    """Return the pool's code with this system's words."""
+    """Return the pool's code with the number of the futex system call and the pause instruction of this host."""
     futex, pause = _WORDS.get(platform.machine(), ("0", ""))
     return text.replace("@FUTEX@", futex).replace("@PAUSE@", pause)

@@ -121,7 +121,8 @@ class Choices:
 
     @property
     def of_several_cores(self) -> bool:
-        """Whether several cores took sides. The checker lets cores take equal sides, though their data may differ."""
+        """Whether several cores have branches that depend on data. The checker assumes that these cores take the same
+        branches, though their data may differ."""
         return len(self.of_core) > 1
 
     def others(self, most: int) -> list[list[bool]]:

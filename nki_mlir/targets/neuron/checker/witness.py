@@ -28,7 +28,8 @@ class QueueProgress:
 
 
 class Witness:
-    """The steps up to the later access; none if no order was found, or if programs meet."""
+    """Replays a trace, and delays the first access of a conflict until the second has run. ``steps`` are the steps up
+    to that second access; empty if the replay does not reach it, or if the cores wait for each other."""
 
     def __init__(self, trace: StreamTrace, conflict: Conflict) -> None:
         self.trace, self.delayed, self.wanted = trace, conflict.first, conflict.then

@@ -228,7 +228,8 @@ class StepEdges:
         return StepEdges(*selected(starts - starts[0], steps, steps >= 0))
 
     def with_more(self, more: dict[int, set[int]]) -> "StepEdges":
-        """Return the lists with additional steps: ``more`` has, by step, the steps after which it must also come."""
+        """Return the dependences together with those of ``more``, which maps a step to earlier steps that it also
+        depends on."""
         count = len(self.starts) - 1
         pairs = np.fromiter([k * count + other for k, earlier in more.items() for other in earlier], np.int64)
         if not len(pairs):

@@ -16,7 +16,8 @@ Span = list[int]                # the first and the last instruction of a stream
 
 
 class BufferTiles(NamedTuple):
-    """A buffer's tiles, by pattern, which buffers at one address share; and by the engine's number, its span."""
+    """A buffer at its address: ``tiles`` has its tiles by access pattern, ``spans`` by the number of an engine the
+    instructions of that engine which use it. Buffers at the same address share ``tiles``."""
 
     tiles: dict[Access, Tile]
     spans: dict[int, Span]

@@ -155,7 +155,8 @@ class Stages:
         return False
 
     def copies(self) -> int:
-        """Return the number of iterations that use a buffer at once."""
+        """Return how many copies of a buffer the pipelined loop needs: the number of iterations that use a buffer at
+        the same time."""
         return 1 + max((max(self.stage[k] for k in users) - min(self.stage[k] for k in users)
                         for users in self.users.values() if users), default=0)
 

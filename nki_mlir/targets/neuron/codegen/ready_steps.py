@@ -8,8 +8,9 @@ SHIFT, LOW = 5, 31              # a rank is its word and the bit in the word
 
 
 class ReadySteps:
-    """``ready``: how many steps of an engine are ready. An engine has ``words`` words of ``rank_bits``, and ``groups``
-    words of bits that tell which of these are not 0."""
+    """The ready steps of each engine, as a set of ranks in two levels of bits: ``rank_bits`` has one bit for each rank,
+    in ``words`` words for each engine; ``any_bits`` has one bit for each of these words that is not 0, in ``groups``
+    words. ``ready`` counts the ready steps."""
 
     words: int
     groups: int

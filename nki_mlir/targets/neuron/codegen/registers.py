@@ -16,7 +16,8 @@ class TooManyRegisters(NkiMlirError):
 
 
 class RegisterFile:
-    """Loop variables keep their register while the loop is open; the least recently used computed value is evicted."""
+    """Allocates the registers of an engine. A loop variable keeps its register while the loop is open; a computed value
+    keeps it until another value needs the register, and the least recently used value is evicted first."""
 
     def __init__(self) -> None:
         self.pinned: dict[records.LoopVariable, Register] = {}

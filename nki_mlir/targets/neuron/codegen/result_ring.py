@@ -45,7 +45,8 @@ class ResultRing:
 
 
 def owners_in_ring(graph: SchedulingGraph, limit: int) -> list[list[int]]:
-    """Return for each buffer those that had its bytes before. ``limit``: the bytes of a partition."""
+    """Return for each PSUM buffer the buffers that had its bytes before, if the ring of ``limit`` bytes in each
+    partition serves the buffers in the order of their first uses."""
     psum = SPACES.index(PSUM)
     owners: list[list[int]] = [[] for _ in graph.space]
     ring = deque([(-1, limit)])                 # the owner of each piece and its bytes, from the next one on

@@ -180,7 +180,8 @@ class Schedules:
         return max(busy, key=busy.__getitem__, default=None)
 
     def busy(self, first_engine: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> dict[object, float]:
-        """Return ns for which parts of the machine are busy (``bound``)."""
+        """Return for each part of the machine, as ``bound`` has them, the nanoseconds for which it is busy with the
+        code and with ``loads``."""
         transfers = Transfers(self.code.machine)
         total: dict[object, float] = dict(moving([transfers.of(op) for op in loads], self.code.machine))
         for parts, times in zip(self.parts, self.times):

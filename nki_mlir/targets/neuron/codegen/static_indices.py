@@ -113,8 +113,8 @@ def as_copy(op: DataAddressed, iota: IotaOp) -> DmaCopyOp | None:
 
 
 def _bounded(op: DataAddressed, counts: tuple[int, ...], first: int, last: int) -> tuple[Linear, int] | None:
-    """Return the position to which a transfer adds an index, and the scale of the index, if the indices between two
-    numbers are in bounds."""
+    """Return the position to which a transfer adds an index times a scale, and that scale; None if an index between
+    ``first`` and ``last`` may exceed the bounds of the table."""
     position, start, scale, extent = Linear(), Linear(), 1, op.table.shape[0]
     if isinstance(op, PatternAddressed):
         position = Linear(op.start, (), tuple(enumerate(op.steps)))

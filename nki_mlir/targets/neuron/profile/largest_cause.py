@@ -25,8 +25,9 @@ class SourceLine(TypedDict):
 
 
 class Cause(TypedDict):
-    """The first statement of a profile. ``bound``: the resource that is at its bound, or "". ``share`` of the time: of
-    the resource, the launch or the line. ``file`` and ``line`` have the most of the critical path."""
+    """What limits a kernel most. ``bound`` is the resource that is saturated, or "". ``share`` is the part of the time
+    that the resource, the launch or the line takes. ``file`` and ``line`` are the ones with most of the critical path.
+    """
 
     bound: str
     share: float

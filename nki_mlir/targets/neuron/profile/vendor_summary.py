@@ -52,8 +52,8 @@ def _sizes_of_tensors(document: Document) -> dict[str, int]:
 
 
 def _times(document: Document) -> dict[str, Any]:
-    """Return the time of the kernel, the contents of a trace of it, and the times in which an engine or a queue
-    works."""
+    """Return the summary's fields about time: the kernel's interval and total time, the counts of its trace, and the
+    time in which at least one engine or queue works."""
     timing, slices = document["timing"], document["slices"]
     total, active = timing["total_ns"], covered(rounded(zip(slices["begin"], slices["end"])))
     return {"interval": [ns / 1e9 for ns in timing["interval_ns"]], "total_time": total / 1e9,

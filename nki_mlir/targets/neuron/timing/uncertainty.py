@@ -20,7 +20,8 @@ LAUNCH_LAW = "launch"
 
 
 class LawShare(TypedDict):
-    """The share of a law in the critical path: engine and law (for a transfer its part), ns, relative residual."""
+    """The part of the critical path whose time one law of the timed machine predicts: the engine and the law (for a
+    transfer, its part), nanoseconds, and the relative residual of the law."""
 
     law: str
     ns: float
@@ -28,7 +29,8 @@ class LawShare(TypedDict):
 
 
 class FasterOfTwo(NamedTuple):
-    """The index of the shorter of two times, 0 or 1, and the probability that a device agrees."""
+    """Which of two predicted times is shorter, as the index 0 or 1, and the probability that it is the shorter one on a
+    device."""
 
     faster: int
     probability: float
