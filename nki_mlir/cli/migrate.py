@@ -18,6 +18,7 @@ from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_s
 
 if TYPE_CHECKING:
     from nki_mlir.migration.files import Migrated
+    from nki_mlir.printing.errors import Unprintable
 
 
 def parser() -> argparse.ArgumentParser:
@@ -115,14 +116,22 @@ def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tupl
     names = [kernel] if kernel else unfinished
     try:
         if arguments == ["cases"]:
-            for name, printed in check.printed_cases(file, names, release).items():
-                file = with_printed_kernel(file, name, printed, "the arguments of cases()")
+            for name, result in check.printed_cases(file, names, release).items():
+                if isinstance(result, Unprintable):
+                    report_unprintable(file, result)
+                else:
+                    file = with_printed_kernel(file, name, result, "the arguments of cases()")
             return file
         name, printed = check.printed_kernel(file, kernel, arguments, grid, release)
     except Unprintable as error:
-        file.report.left(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
+        report_unprintable(file, error)
         return file
     return with_printed_kernel(file, name, printed, " ".join(arguments)) if name in unfinished else file
+
+
+def report_unprintable(file: "Migrated", error: "Unprintable") -> None:
+    """Report why a kernel with lines that are left is not printed from IR either."""
+    file.report.left(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
 
 
 def has_cases(file: "Migrated") -> bool:

@@ -29,6 +29,7 @@ from nki_mlir.migration.neighbours import imported_files
 
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
+    from nki_mlir.printing.errors import Unprintable
 
 CASES = ("let it return a list of (kernel, arguments), (kernel, arguments, {name: argument}) or (kernel, arguments, "
          "answer, tolerance)")
@@ -137,13 +138,13 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
     return kernel.__name__, kernel_text(specialization.program_modules, release=release, file=file.path)
 
 
-def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[str, str]:
-    """Return the texts of a file's kernels, by name, printed from the IR that the arguments of ``cases()`` capture.
-    A kernel that raises an error in a case has none: the check reports the error. Raise Unprintable for a kernel whose
-    texts differ from case to case."""
+def printed_cases(file: Migrated, names: Collection[str], release: str) -> "dict[str, str | Unprintable]":
+    """Return the texts of a file's kernels, by name, printed from the IR that the arguments of ``cases()`` capture; an
+    error instead of the text of a kernel that is not printable, or whose texts differ from case to case. A kernel that
+    raises an error in a case has no text: the check reports the error."""
     from nki_mlir.printing.errors import Unprintable  # start-up: needed where lines are left
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
-    texts: dict[str, str] = {}
+    texts: dict[str, str | Unprintable] = {}
     failing = set[str]()
     with old_file(file.path, file.old) as path:         # its source is read when a kernel is captured
         for kernel, positional, keywords in cases_of(run_file(path), file.path):
@@ -155,10 +156,14 @@ def printed_cases(file: Migrated, names: Collection[str], release: str) -> dict[
                         raise                       # a defect of the toolchain
                     failing.add(name)
                     continue
-                text = kernel_text(specialization.program_modules, release=release, file=file.path)
-                if texts.setdefault(name, text) != text:
-                    raise Unprintable(what=f"one text of {name} for the several arguments of cases()",
-                                      fix="give the arguments of one call after --check").located(
+                try:
+                    text = kernel_text(specialization.program_modules, release=release, file=file.path)
+                except Unprintable as error:
+                    texts[name] = error
+                    continue
+                if (first := texts.setdefault(name, text)) != text and isinstance(first, str):
+                    texts[name] = Unprintable(what=f"one text of {name} for the several arguments of cases()",
+                                              fix="give the arguments of one call after --check").located(
                         Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
     return {name: text for name, text in texts.items() if name not in failing}
 

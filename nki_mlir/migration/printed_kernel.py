@@ -13,8 +13,12 @@ IMPORTS = {"nki": "import nki", "nisa": "import nki.isa as nisa", "nl": "import 
 
 
 def left_kernels(file: Migrated) -> list[str]:
-    """Return the functions of a file with lines that the report leaves to a person."""
-    return [f.name for f in _functions(file.old) if any(_has(f, e) for e in file.report.entries if e.left)]
+    """Return the functions of a file with lines that the report leaves to a person, and those that call them."""
+    functions = _functions(file.old)
+    left = {f.name for f in functions if any(_has(f, e) for e in file.report.entries if e.left)}
+    while callers := {f.name for f in functions if f.name not in left and _reads(f) & left}:
+        left |= callers
+    return [f.name for f in functions if f.name in left]
 
 
 def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) -> Migrated:
@@ -41,11 +45,42 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
     at = max((n.end_lineno or 0 for n in ast.parse(file.new).body if isinstance(n, ast.Import | ast.ImportFrom)),
              default=0)
     lines[at:at] = missing
-    report = MigrationReport(file.report.file, [e for e in file.report.entries if not (e.left and _has(old, e))])
-    reasons = "; ".join(dict.fromkeys(e.text for e in sorted(file.report.entries) if e.left and _has(old, e)))
+    helpers = _called(file.old, old)
+    text, deleted = _without_spare("\n".join([*lines, ""]), [f.name for f in helpers])
+    replaced_functions = [old, *(f for f in helpers if f.name in deleted)]
+    report = MigrationReport(file.report.file, [
+        e for e in file.report.entries if not (e.left and any(_has(f, e) for f in replaced_functions))])
+    reasons = "; ".join(dict.fromkeys(e.text for e in sorted(file.report.entries) if e.left and any(
+        _has(f, e) for f in (old, *helpers))))
     report.changed(old.lineno, f"{name} is printed from IR for {shapes}, because the tool cannot rewrite its text: "
                                f"{reasons}")
-    return replace(file, new=formatted("\n".join([*lines, ""]), file.path, report), report=report)
+    return replace(file, new=formatted(text, file.path, report), report=report)
+
+
+def _reads(function: ast.FunctionDef) -> set[str]:
+    """Return the names that a function reads."""
+    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _called(text: str, kernel: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """Return the functions of a file that a kernel calls, also through others."""
+    functions = _functions(text)
+    names = _reads(kernel)
+    while further := {n for f in functions if f.name in names for n in _reads(f)} - names:
+        names |= further
+    return [f for f in functions if f.name in names and f.name != kernel.name]
+
+
+def _without_spare(text: str, helpers: Sequence[str]) -> tuple[str, set[str]]:
+    """Return a text without those of the functions that nothing reads, and their names."""
+    deleted = set[str]()
+    while spare := next((f for f in _functions(text) if f.name in helpers and not any(
+            isinstance(n, ast.Name) and n.id == f.name for n in ast.walk(ast.parse(text)))), None):
+        start, end = _span(spare)
+        lines = text.splitlines()
+        text = "\n".join([*lines[:start - 1], *lines[end:], ""])
+        deleted.add(spare.name)
+    return text, deleted
 
 
 def _functions(text: str) -> list[ast.FunctionDef]:

@@ -349,6 +349,39 @@ def test_kernels_of_cases_that_cannot_be_rewritten_are_printed(file, capsys):
     assert "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 
+LEFT_HELPERS = """
+
+def least(dtype):
+    return nl.finfo(dtype).min
+
+
+def clamped(tile):
+    return nl.maximum(tile, least(tile.dtype))
+
+
+@nki.jit
+def by_helper(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, clamped(nl.load(x)))
+    return out
+
+
+def cases():
+    x = np.ones((8, 8), np.float32)
+    return [(triangle, [x]), (triangle, [x], {"scale": 3.0}), (by_helper, [x])]
+"""
+
+
+def test_other_kernels_are_printed_beside_one_that_is_left_and_helpers_that_nothing_calls_are_deleted(file, capsys):
+    file.write_text("import numpy as np\n" + TRIANGLE + LEFT_HELPERS)
+    assert main([str(file), "--check", "cases"]) == 1
+    out, err = capsys.readouterr()
+    assert "it is not printed from IR: one text of triangle" in err
+    assert ("by_helper is printed from IR for the arguments of cases(), because the tool cannot rewrite its text: "
+            "nl.finfo has no counterpart") in err
+    assert "def least" not in out and "def clamped" not in out and "by_helper on isa: the same values\n" in err
+
+
 def test_cases_may_have_answers_as_the_examples_do(file, capsys):
     file.write_text("import numpy as np\n" + TRIANGLE.partition("\n\n\n@nki.jit\ndef triangle")[0] + "\n\n\n@nki.jit\ndef double" +
                     TRIANGLE.partition("def double")[2] + """
