@@ -2,13 +2,12 @@
 """Rewrites kernels and functions that they call: parameters, results by reference, programs of a grid as loops."""
 
 import ast
-from collections import Counter
 from typing import NoReturn
 
 import libcst as cst
 
 from nki_mlir.language import python_subset
-from nki_mlir.migration import program_loops, terms
+from nki_mlir.migration import program_loops
 from nki_mlir.migration.argument_facts import (
     InnerFunction,
     NeedsArguments,
@@ -23,7 +22,7 @@ from nki_mlir.migration.argument_facts import (
 )
 from nki_mlir.migration.calls import positional_names
 from nki_mlir.migration.engine_rows import values_of
-from nki_mlir.migration.expressions import MODULE, FunctionScope, LeftForAPerson
+from nki_mlir.migration.expressions import MODULE, FunctionScope
 from nki_mlir.migration.facts import (
     PSUM,
     SBUF,
@@ -36,12 +35,12 @@ from nki_mlir.migration.facts import (
     TileObject,
     join,
 )
+from nki_mlir.migration.grid_kernels import GridKernels
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, readable_elsewhere, with_inlined_calls
 from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
 from nki_mlir.migration.names import Names, parsed
 from nki_mlir.migration.parameters import (
-    Parameters,
     bound_names,
     returns_slice,
     root,
@@ -50,12 +49,10 @@ from nki_mlir.migration.parameters import (
     unstable,
 )
 from nki_mlir.migration.private_tiles import with_private_tiles
-from nki_mlir.migration.program_reductions import ProgramLoops, has_reductions
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.tile_classes import FIRST_METHOD
-from nki_mlir.migration.tile_objects import TileObjects
 from nki_mlir.migration.transposed_tiles import transposed_tiles
 from nki_mlir.migration.updates_in_place import with_updates_in_place
 
@@ -66,29 +63,23 @@ REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar", "nki.tensor")
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
-class Kernels(TileObjects):
+class Kernels(GridKernels):
     """Rewrites functions; ``functions`` has the functions of the file by name, ``globals`` the facts about its
     constants."""
 
     def __init__(self, names: Names, report: MigrationReport, functions: dict[str, cst.FunctionDef],
                  line_of: dict[int, int]) -> None:
-        super().__init__(names, report)
-        self.functions, self.line_of = functions, line_of
+        super().__init__(names, report, functions, line_of)
         self.imported = {}
         self.is_written = True  # whether the new text replaces the file; else it only shows the facts about results
         self.host_functions: dict[str, cst.FunctionDef] = {}    # those that call no operation themselves
-        self.trees = {name: tree_of(f) for name, f in functions.items()}
-        self.parameters = Parameters(names, self.trees)
         self.globals: dict[str, Fact] = {}
         self.rewrites: dict[str, cst.FunctionDef] = {}
         self.signatures: dict[str, dict[str, Fact]] = {}
         self.returns: dict[str, Fact] = {}
         self.active: set[str] = set()
-        self.local: dict[str, InnerFunction] = {}
         self.tile_lambdas: set[tuple[str, str]] = set()         # (outer, lambda): calls pass tiles
         self.inner_facts: dict[tuple[str, str], dict[str, Fact]] = {}      # (outer, inner): parameters that calls show
-        self.axes: set[int] = set()
-        self.on_grid = False
         self.all_names: set[str] = set()
         self.inner_functions: dict[tuple[str, str], tuple[int, python_subset.PythonRule]] = {}   # (outer, inner): line
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
@@ -96,47 +87,9 @@ class Kernels(TileObjects):
         self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
         self.lent: dict[str, set[int]] = {}     # functions of this file whose bodies other files, by their id, have
         self.passed_parameters: dict[str, set[str]] = {}        # those that some call passes
-        self.callers: list[str] = []                            # the functions that are being rewritten
         self.cut_sizes: dict[str, frozenset[str]] = {}          # sizes of parameters that a mask has cut in some call
         self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
-        self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
-        self.reduction_line, self.reduced = 0, {}       # of the last reduction over programs
         self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
-
-    # -- launches ------------------------------------------------------------------------------------------------------
-    def program_axes(self, name: str) -> set[int]:
-        """Return the axes of the grid that a function of the file reads itself."""
-        return self.axes_of(self.trees[name])
-
-    def axes_of(self, tree: ast.AST) -> set[int]:
-        """Return the axes of the grid that a tree reads."""
-        axes: set[int] = set()
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call):
-                continue
-            meaning = self.parameters.meaning(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
-            if meaning in ("nl.program_id", "nl.num_programs"):
-                values = [*node.args, *(k.value for k in node.keywords)]
-                axes.add(values[0].value if values and isinstance(values[0], ast.Constant) and isinstance(
-                    values[0].value, int) else 0)
-            elif meaning == "nl.program_ndim":
-                axes.add(0)
-        return axes
-
-    def program(self, name: str, arguments: str) -> cst.BaseExpression:
-        """Replace the index of a program by the variable of a loop over the grid."""
-        if not self.on_grid:
-            return super().program(name, arguments)
-        axis = arguments.partition("=")[2] or arguments or "0"
-        if name == "program_ndim":
-            return self.new("len(grid)", NumberFact("int"))
-        if name == "program_id":
-            if terms.number(axis) is None:
-                self.left("nl.program_id of an axis that is not a constant")
-            return self.new(f"program_{axis}", NumberFact("int"))
-        if not arguments and len(self.axes) > 1:
-            return self.new(" * ".join(f"grid[{k}]" for k in sorted(self.axes)), NumberFact("int"))
-        return self.new(f"grid[{axis}]", NumberFact("int"))
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
         """Return the memory of a buffer argument. The compiler allocates tensors whose addresses the beta kernel
@@ -410,7 +363,7 @@ class Kernels(TileObjects):
             return p.with_changes(annotation=None) if is_removed else p
         return parameters.with_changes(params=[plain(p) for p in parameters.params])
 
-    # -- results and grids ---------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
     def returning(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                   ) -> list[cst.BaseStatement]:
         """If a kernel returns nothing, let it return the parameters that it writes."""
@@ -432,69 +385,3 @@ class Kernels(TileObjects):
         self.report.changed(self.line_of.get(id(node), 0),
                             f"{tree.name} also returns the parameters that it writes: {', '.join(written)}")
         return [*body, *parsed(f"return {', '.join(written)}")]
-
-    def programs(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
-                 ) -> tuple[list[cst.BaseStatement], cst.Parameters]:
-        """Return the body within loops over the programs of its grid, after the statements that all programs share."""
-        line = self.line_of.get(id(node), 0)
-        rank = max(self.axes) + 1
-        first_return = len(body)
-        while first_return and program_loops.only_returns(body[first_return - 1]):
-            first_return -= 1
-        body, returns = body[:first_return], body[first_return:]
-        inner: list[cst.BaseStatement] = []
-        shared: list[cst.BaseStatement] = []
-        hidden = {f"program_{k}" for k in range(rank)}
-        counts = bound_names(tree)
-        unread = set(counts) - {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        for name in unread:                 # `_` of `_, _, d, s = x.shape`: what nothing reads may be bound anywhere
-            del counts[name]
-        for k, statement in enumerate(body):
-            if (k == 0 and program_loops.is_docstring(statement)) or self._is_shared(statement, hidden, counts):
-                shared.append(statement)
-                continue
-            inner.append(statement)
-            hidden |= set(bound_names(ast.parse(program_loops.dedented(statement)))) - {"f"} - unread
-        if any(program_loops.terms_of(statement) & hidden for statement in returns):
-            self.report.left(line, f"{node.name.value} returns tensors that its programs create: create them before "
-                                   "the loops")
-        if any(map(program_loops.returns_in, inner)):
-            self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
-        variables = []
-        for k in range(rank):
-            variable, inner = program_loops.loop_variable(f"program_{k}", inner, counts)
-            variables.append(variable)
-        inner = self._loops(variables, inner)
-        default = f"({', '.join(['1'] * rank)}{',' if rank == 1 else ''})"
-        parameter = cst.Param(cst.Name("grid"), default=cst.parse_expression(default),
-                              equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
-        self.report.changed(line, f"the programs of the grid become loops of {node.name.value}, which gets the grid as "
-                                  "an argument: a launch of the current generation has 1 or 2 cores")
-        by_name = node.params.kwonly_params
-        changed = {"kwonly_params": [*by_name, parameter]} if by_name else {"params": [*node.params.params, parameter]}
-        return [*shared, *inner, *returns], node.params.with_changes(**changed)
-
-    def _loops(self, variables: list[str], body: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
-        """Return loops over the programs around a body."""
-        if has_reductions(body, self.reduced):
-            try:
-                loops = ProgramLoops(variables[0], self.nl, self.nisa, self.fresh, self.reduced).around(body)
-                self.report.changed(self.reduction_line, "nl.all_reduce becomes a loop that combines the tiles of all "
-                                                         "programs, between two loops over the programs")
-                return loops
-            except LeftForAPerson as error:
-                self.report.left(self.reduction_line, str(error))
-        for k in reversed(range(len(variables))):
-            body = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"), cst.IndentedBlock(body))]
-        return body
-
-    def reduces_programs(self, axes: str) -> bool:
-        """Return whether the statement that is being rewritten may reduce over all programs: it is one of the kernel
-        itself, whose grid has one axis."""
-        self.reduction_line = self.line
-        return self.on_grid and self.axes == {0} and len(self.callers) == 1 and len(self.prelude) == 2 and axes.strip(
-            "[](), ") == "0"
-
-    def _is_shared(self, statement: cst.BaseStatement, hidden: set[str], counts: Counter[str]) -> bool:
-        return program_loops.is_shared(statement, hidden, counts, self.parameters.meaning,
-                                       {*self.functions, *self.local})

@@ -37,9 +37,9 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
     start, end = _span(new)
     assert body.end_lineno is not None
     described, shaped = _docstring(new), _docstring(body)
-    text = [f"@nki.jit\ndef {name}({ast.unparse(new.args)}):", *before[described[0]:described[1]],
-            *after[shaped[1] if described[0] < described[1] else body.lineno:body.end_lineno]]
-    lines = [*before[:start - 1], *text, *before[end:]]
+    kernel = [f"@nki.jit\ndef {name}({ast.unparse(new.args)}):", *before[described[0]:described[1]],
+              *after[shaped[1] if described[0] < described[1] else body.lineno:body.end_lineno]]
+    lines = [*before[:start - 1], *kernel, *before[end:]]
     missing = [line for short, line in IMPORTS.items()
                if _imported(printed).get(short) and not _imported(file.new).get(short)]
     at = max((n.end_lineno or 0 for n in ast.parse(file.new).body if isinstance(n, ast.Import | ast.ImportFrom)),
