@@ -10,9 +10,11 @@ inner loops first, as ``analysis.repeats`` finds them. Each iteration allocates 
 move through HBM and along the free dimensions of SBUF; in PSUM, and across partitions, they stay where they are.
 
 In code whose instructions mostly use the results of their predecessors, few instructions can end an iteration. If an
-upper bound of the instructions that loops can save (``most_saved``) is too small, the pass does not search for loops.
+upper bound of the instructions that loops can save (``most_saved``) is too small, or if no sequence of instructions as
+long as these occurs twice (``may_repeat``), the pass does not search for loops.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -40,7 +42,7 @@ class RollInstructions(RecordsPass, name="roll-instructions", reads=Level.NISA):
 
 def rolled_instructions(code: records.Code, least: int = LEAST, lines: bool = False) -> records.Code | None:
     """Return the code with loops for the instructions of its outermost block that repeat; None if there are none."""
-    if most_saved(code.body) < least:
+    if most_saved(code.body) < least or not may_repeat(code.body, least):
         return None
     items = with_loops(items_of(code.body, lines), least, pairs=False)
     if all(item.loop is None for item in items):
@@ -86,6 +88,31 @@ def most_saved(block: records.Block) -> int:
             ends.append((end, longest))
     unused = len(local) - len(used)
     return unused + sum([sizes[min(end + longest, len(block.nodes))] - sizes[end] for end, longest in ends])
+
+
+def may_repeat(block: records.Block, least: int) -> bool:
+    """Return whether a loop of a block may save ``least`` instructions and allocations. Later iterations then have a
+    sequence of as many that equals the one an iteration earlier, up to buffers and starts; an instruction comes with
+    at most as many allocations as it has tiles.
+    """
+    forms = array("q")
+    numbers: dict[object, int] = {}
+    most_tiles = 0
+    for node in block.nodes:
+        if type(node) is not records.InstructionStep:
+            return True
+        form = node.op.form()
+        most_tiles = max(most_tiles, len(form) - 1)
+        forms.append(numbers.setdefault(form, len(numbers)))
+    data, size = forms.tobytes(), forms.itemsize
+    width = max(least // (1 + most_tiles), 1) * size
+    sequences = set[bytes]()
+    for start in range(0, len(data) - width + 1, size):
+        sequence = data[start:start + width]
+        if sequence in sequences:
+            return True
+        sequences.add(sequence)
+    return False
 
 
 # -- the sequence ------------------------------------------------------------------------------------------------------

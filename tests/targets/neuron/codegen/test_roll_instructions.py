@@ -18,7 +18,7 @@ from nki_mlir.targets.neuron.codegen import candidate_programs, fastest, roll_in
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_cores
 from nki_mlir.targets.neuron.codegen.program_order import end_of
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
-from nki_mlir.targets.neuron.codegen.roll_instructions import most_saved, rolled_instructions
+from nki_mlir.targets.neuron.codegen.roll_instructions import may_repeat, most_saved, rolled_instructions
 from nki_mlir.targets.neuron.codegen.short_loops import loads_repeatedly
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 from nki_mlir.targets.neuron.format.assembly import print_program
@@ -95,8 +95,9 @@ def test_values_of_random_loops__stay(monkeypatch):
         repeating = Repeating(seed)
         expected = result(repeating.b.code, repeating.x, repeating.y)
         rolled = rolled_instructions(repeating.b.code, least=2)
-        with monkeypatch.context() as searched:         # also where the bound says that no loop saves enough
+        with monkeypatch.context() as searched:         # also where the bounds say that no loop saves enough
             searched.setattr(roll_instructions, "most_saved", lambda block: inf)
+            searched.setattr(roll_instructions, "may_repeat", lambda block, least: True)
             searched_loops = [rolled_instructions(repeating.b.code, least) is not None for least in LEASTS]
         assert [rolled_instructions(repeating.b.code, least) is not None for least in LEASTS] == searched_loops
         if rolled is not None:
@@ -257,6 +258,21 @@ def test_a_chain__has_no_ends_of_iterations():
     b.copy((y, 0, 4, 0, 8), (before, 0, 4, 0, 8))
     assert most_saved(b.code.body) == 0
     assert most_saved(product_in_tiles().body) >= 3 * 4 * 3 * 5 - 5     # 36 iterations of 5, except the first
+
+
+def test_sequences_that_occur_once__do_not_repeat():
+    """Each iteration loads and stores other widths."""
+    b = Builder()
+    x, y = b.hbm("x", (4, 64), "input"), b.hbm("y", (4, 64), "output")
+    for width in range(1, 33):
+        tile = b.on_chip("t", (4, 64))
+        b.copy((tile, 0, 4, 0, width), (x, 0, 4, 0, width))
+        b.copy((y, 0, 4, 0, width), (tile, 0, 4, 0, width))
+    assert [may_repeat(b.code.body, least) for least in LEASTS] == [False] * len(LEASTS)
+    assert may_repeat(product_in_tiles().body, 3 * 4 * 3 * 5 - 5)
+    with b.loop(2):
+        b.copy((tile, 0, 4, 0, 8), (x, 0, 4, 0, 8))
+    assert may_repeat(b.code.body, 64)                  # the pass looks at the instructions beside the loop
 
 
 def test_short_code__stays_as_it_is():
