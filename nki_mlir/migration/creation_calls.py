@@ -95,15 +95,19 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 def memory_of(calls: Calls, a: Arguments) -> tuple[str, str]:
     """Return the memory that the argument ``buffer`` names, and its text; SBUF without the argument."""
-    buffer = a.fact("buffer")
-    if isinstance(buffer, BufferFact):
-        return buffer.memory, a.text("buffer")
-    if "buffer" not in a:
-        return SBUF, f"{calls.nl}.sbuf"
-    word = calls.code(a.nodes["buffer"]).strip("'\"")
+    return _memory(calls, a.nodes["buffer"]) if "buffer" in a else (SBUF, f"{calls.nl}.sbuf")
+
+
+def _memory(calls: Calls, node: cst.BaseExpression) -> tuple[str, str]:
+    """Return the memory that a buffer is in, and its text."""
+    if isinstance(node, cst.IfExp) and (first := _memory(calls, node.body)) == _memory(calls, node.orelse):
+        return first
+    if isinstance(buffer := calls.fact(node), BufferFact):
+        return buffer.memory, calls.text(node)
+    word = calls.code(node).strip("'\"")
     if word in ("sbuf", "psum", "hbm", "shared_hbm", "private_hbm"):
         return word if word in (SBUF, PSUM) else HBM, f"{calls.nl}.{word}"
-    return calls.allocation(a.nodes["buffer"])
+    return calls.allocation(node)
 
 
 @recipe("shared_constant")

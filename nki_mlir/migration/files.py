@@ -25,6 +25,7 @@ from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_addresses import without_address_functions
 from nki_mlir.migration.spare_methods import without_spare_methods
 from nki_mlir.python_commands import format_command
 
@@ -121,6 +122,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
             other_texts = [text for path, text in neighbours.items() if path != file]
             replaced = modules[file].kernels.replaced_methods
             new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
+            new = without_address_functions(new, modules[file].kernels.address_functions, other_texts)
             for line, name in unresolved(with_named_imports(texts[file])):
                 report.left(line, f"the name {name}, which nothing in the file defines: import or define it")
             for line, name in absent_helpers(file, modules[file], neighbours):

@@ -39,7 +39,7 @@ from nki_mlir.migration.grid_kernels import GridKernels
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, readable_elsewhere, with_inlined_calls
 from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
-from nki_mlir.migration.names import Names, parsed
+from nki_mlir.migration.names import Names, nodes_of, parsed
 from nki_mlir.migration.parameters import (
     bound_names,
     returns_slice,
@@ -51,6 +51,7 @@ from nki_mlir.migration.parameters import (
 from nki_mlir.migration.private_tiles import with_private_tiles
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
+from nki_mlir.migration.spare_addresses import without_addresses
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.transposed_tiles import transposed_tiles
@@ -89,6 +90,8 @@ class Kernels(GridKernels):
         self.passed_parameters: dict[str, set[str]] = {}        # those that some call passes
         self.cut_sizes: dict[str, frozenset[str]] = {}          # sizes of parameters that a mask has cut in some call
         self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
+        self.addresses: set[str] = set()        # names in the allocations of the function that is being rewritten
+        self.address_functions: set[str] = set()                # functions of the file that only allocations may read
         self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
@@ -98,6 +101,7 @@ class Kernels(GridKernels):
         meaning = self.names.meaning(function)
         if not meaning.startswith(("ncc.sbuf", "ncc.psum")):
             return super().allocation(node)
+        self.addresses |= {name.value for name in nodes_of(node, cst.Name)}
         memory = PSUM if meaning.startswith("ncc.psum") else SBUF
         if not meaning.endswith("auto_alloc"):
             self.report.changed(self.line, f"{meaning} is removed: the compiler allocates the tensor")
@@ -255,6 +259,7 @@ class Kernels(GridKernels):
         self.enter_scope(tree, facts, is_kernel, closure)
         self.prelude, self.local = [[]], dict(self.local) if closure is not None else {}
         vectors, self.vectors = self.vectors, set()
+        addresses, self.addresses = self.addresses, set()
         returned, self.returned = getattr(self, "returned", []), []
         if is_kernel:
             self.axes = self.axes_of(tree)
@@ -276,6 +281,7 @@ class Kernels(GridKernels):
                 if self.on_grid:
                     body, parameters = self.programs(node, tree, body)
             body = with_hoisted_counts(without_spare(body, self.vectors), self.vectors)
+            body = without_addresses(body, self.addresses)
             self.retract_removals(body)
             body = with_shared_conditions(body, self.added_conditions, self.shorter)
             body = with_updates_in_place(body, self.nl, self.nisa)
@@ -292,7 +298,8 @@ class Kernels(GridKernels):
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,
              self.loop_stops, self.local, self.values, self.defaults) = outer
-            self.returned, self.vectors = returned, vectors
+            self.address_functions |= self.addresses & {*self.functions, *self.host_functions}
+            self.returned, self.vectors, self.addresses = returned, vectors, addresses
         return function, result
 
     def enter_scope(self, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,

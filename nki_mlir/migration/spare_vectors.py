@@ -18,9 +18,14 @@ def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[
     statements, spare = list(body), set[str]()
     while vectors and (spare_names := vectors - read_names(statements) - spare):
         spare |= spare_names
-        remover = _Remover(spare)
-        statements = remover.pruned([s for before in statements if (s := _visited(before, remover)) is not None])
+        statements = removed(statements, spare)
     return statements
+
+
+def removed(body: Sequence[cst.BaseStatement], spare: set[str]) -> list[cst.BaseStatement]:
+    """Return the statements without the assignments to spare names."""
+    remover = _Remover(spare)
+    return remover.pruned([s for before in body if (s := _visited(before, remover)) is not None])
 
 
 def read_names(statements: Sequence[cst.BaseStatement]) -> set[str]:
@@ -89,4 +94,6 @@ class _Remover(StatementTransformer):
                     case cst.Tuple() | cst.List():
                         return all(isinstance(e.value, cst.Name) and e.value.value in self.spare
                                    for e in target.elements)
+            case cst.SimpleStatementLine(body=[cst.AugAssign(target=cst.Name(value=name))]):
+                return name in self.spare
         return False
