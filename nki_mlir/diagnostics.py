@@ -127,7 +127,9 @@ class NkiMlirError(Exception):
 
     @property
     def advice(self) -> tuple[str, str]:
-        """The reason for the rule, and the fix."""
+        """The reason for the rule, and the fix: those of the class, unless ``values`` have a more precise ``fix``."""
+        if fix := self.values.get("fix"):
+            return self.values.get("why", self.why), fix
         return self._filled(self.why), self._filled(self.fix)
 
     def _filled(self, template: str) -> str:

@@ -271,10 +271,6 @@ class BadReshape(KernelError):
     message = "{what}"
     fix = "keep the partition dimension and the number of elements; copy the tile first where its elements are strided"
 
-    @property
-    def advice(self) -> tuple[str, str]:
-        return ("", self.values["fix"]) if "fix" in self.values else super().advice
-
 
 class BadBroadcast(BadReshape):
     code = "NKI-SHAPE"

@@ -97,10 +97,6 @@ class ShapeMismatch(KernelError):
     message = "{what}"
     fix = "give the operands shapes that agree"
 
-    @property
-    def advice(self) -> tuple[str, str]:
-        return (self.values.get("why", ""), self.values["fix"]) if "fix" in self.values else super().advice
-
 
 ONE_WIDTH = "give all operands the same shape, or use nisa.tensor_scalar for one value in each partition"
 
@@ -188,10 +184,6 @@ class TooLarge(KernelError):
     code = "err_size_of_dimension_exceed_arch_limit"
     message = "size of dimension {dim} in '{tile}' of '{op}' exceed architecture limitation of {limit}."
     fix = "split the operation into pieces of at most {limit}"
-
-    @property
-    def advice(self) -> tuple[str, str]:
-        return ("", self.values["fix"]) if "fix" in self.values else super().advice
 
 
 class PsumBank(KernelError):

@@ -31,10 +31,6 @@ class BadParameter(KernelError, TypeError):
     message = "{function}: {parameter} is {found}; it takes {what}"
     fix = "call it as {form}"
 
-    @property
-    def advice(self) -> tuple[str, str]:
-        return ("", self.values["fix"]) if self.values.get("fix") else super().advice
-
 
 class ConvertedTile(KernelError, TypeError):
     code = "NKI-PARAMETER"
