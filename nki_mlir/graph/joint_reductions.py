@@ -23,7 +23,7 @@ from math import prod
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.graph.element_bodies import is_elementwise, on_tensors
-from nki_mlir.graph.sorting_network import joined, transposed
+from nki_mlir.graph.tensor_values import joined, repeated, reshaped, sliced, transposed, with_shape
 from nki_mlir.graph.upstream import exchange
 
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
@@ -53,12 +53,12 @@ def reduced(op: Operation) -> list[Value]:
     values = [reshaped(transposed(v, order), [*shape, extent]) for v in list(op.operands)[:count]]
     while extent > 1:
         even = extent - extent % 2
-        pairs = [strided(v, [*[0] * len(shape), k], [*shape, even], [*[1] * len(shape), 2])
+        pairs = [sliced(v, [*[0] * len(shape), k], [*shape, even], [*[1] * len(shape), 2])
                  for k in (0, 1) for v in values]
         results, values = combined(op, pairs), values if extent % 2 else []
-        last = [strided(v, [*[0] * len(shape), even], [*shape, extent], [1] * (len(shape) + 1)) for v in values]
+        last = [sliced(v, [*[0] * len(shape), even], [*shape, extent], [1] * (len(shape) + 1)) for v in values]
         extent = even // 2 + len(last[:1])
-        values = [joined([a, b], of_shape(a, [*shape, extent])) for a, b in zip(results, last)] or results
+        values = [joined([a, b], with_shape(a, [*shape, extent])) for a, b in zip(results, last)] or results
     starts = [repeated(v, shape) for v in list(op.operands)[count:]]
     return combined(op, [*starts, *(reshaped(v, shape) for v in values)]) if extent else starts
 
@@ -76,7 +76,7 @@ def reduced_windows(op: Operation) -> list[Value]:
     if any(ends) or any(step != 1 for step in interior):
         extents = [a + max(0, (n - 1) * step + 1) + b for a, n, step, b in zip(
             low, ir.RankedTensorType(operands[0].type).shape, interior, high)]
-        operands = [value_of("stablehlo.pad", of_shape(v, extents), v, start, edge_padding_low=array(low),
+        operands = [value_of("stablehlo.pad", with_shape(v, extents), v, start, edge_padding_low=array(low),
                              edge_padding_high=array(high), interior_padding=array([step - 1 for step in interior]))
                     for v, start in zip(operands, starts)]
     results = [repeated(v, shape) for v in starts]
@@ -85,33 +85,9 @@ def reduced_windows(op: Operation) -> list[Value]:
     for position in product(*map(range, sizes)):
         first = [p * distance for p, distance in zip(position, apart)]
         limits = [at + (n - 1) * step + 1 for at, n, step in zip(first, shape, steps)]
-        results = combined(op, [*results, *(strided(v, first, limits, steps) for v in operands)])
+        results = combined(op, [*results, *(sliced(v, first, limits, steps) for v in operands)])
     return results
 
 
 def combined(op: Operation, values: Sequence[Value]) -> list[Value]:
     return on_tensors(op.regions[0].blocks[0], values, "a reduction of several tensors")
-
-
-# -- operations on tensors ---------------------------------------------------------------------------------------------
-def of_shape(value: Value, shape: Sequence[int]) -> ir.Type:
-    return ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
-
-
-def reshaped(value: Value, shape: Sequence[int]) -> Value:
-    return value if list(ir.RankedTensorType(value.type).shape) == list(shape) else (
-        value_of("stablehlo.reshape", of_shape(value, shape), value))
-
-
-def repeated(value: Value, shape: Sequence[int]) -> Value:
-    """Emit a tensor that has one number everywhere."""
-    return value_of("stablehlo.broadcast_in_dim", of_shape(value, shape), value,
-                    broadcast_dimensions=ir.DenseI64ArrayAttr.get([]))
-
-
-def strided(value: Value, first: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> Value:
-    """Emit the elements from ``first`` to ``limits``, ``steps`` apart."""
-    array = ir.DenseI64ArrayAttr.get
-    shape = [max(0, -(-(limit - at) // step)) for at, limit, step in zip(first, limits, steps)]
-    return value_of("stablehlo.slice", of_shape(value, shape), value, start_indices=array(list(first)),
-                    limit_indices=array(list(limits)), strides=array(list(steps)))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import applied, constant, terminator, value_of
-from nki_mlir.graph.tensor_values import compared, of_element, splat
+from nki_mlir.graph.tensor_values import compared, of_element, splat, transposed
 from nki_mlir.graph.upstream import exchange
 
 
@@ -182,7 +182,7 @@ def sign_indices(module: Module) -> None:
                 farthest = ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element, FARTHEST))
                 limit = value_of("stablehlo.constant", kind, value=farthest)
                 indices = value_of("stablehlo.minimum", kind, indices, limit)
-            signed = ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(32))
+            signed = of_element(kind, ir.IntegerType.get_signless(32))
             op.operands[number] = value_of("stablehlo.convert", signed, indices)
 
 
@@ -198,9 +198,7 @@ def rewrite_gathers(module: Module) -> None:
             "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_index_map")}
         lists["start_indices_batching_dims"] = [order.index(d) for d in numbers.start_indices_batching_dims]
         with op.context, ir.InsertionPoint(op), op.location:
-            kind = ir.RankedTensorType.get([indices.shape[d] for d in order], indices.element_type)
-            op.operands[1] = value_of("stablehlo.transpose", kind, op.operands[1],
-                                      permutation=ir.DenseI64ArrayAttr.get(order))
+            op.operands[1] = transposed(op.operands[1], order)
             fields = ", ".join(f"{name} = {dims}" for name, dims in lists.items())
             op.attributes["dimension_numbers"] = ir.Attribute.parse(
                 f"#stablehlo.gather<{fields}, index_vector_dim = {indices.rank - 1}>")

@@ -26,7 +26,7 @@ from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.dialects.creation import value_of
 from nki_mlir.graph.element_bodies import on_tensors
 from nki_mlir.graph.sort_and_scatter import sort_axis
-from nki_mlir.graph.tensor_values import compared, of_element, splat
+from nki_mlir.graph.tensor_values import compared, joined, of_element, reshaped, sliced, splat, transposed, with_shape
 from nki_mlir.graph.upstream import exchange
 
 ROWS = 1_024            # more rows are sorted in a loop over blocks
@@ -161,27 +161,14 @@ def constant_along_last(kind: Type, values: Sequence[bool]) -> Value:
 
 def part(value: Value, start: int, stop: int) -> Value:
     """Emit the elements from start to stop along the last axis."""
-    kind, array = ir.RankedTensorType(value.type), ir.DenseI64ArrayAttr.get
-    outer = list(kind.shape)[:-1]
-    return value_of("stablehlo.slice", ir.RankedTensorType.get([*outer, stop - start], kind.element_type), value,
-                    start_indices=array([0] * len(outer) + [start]), limit_indices=array([*outer, stop]),
-                    strides=array([1] * kind.rank))
-
-
-def joined(values: Sequence[Value], kind: Type, axis: int | None = None) -> Value:
-    """Emit the concatenation along an axis, which is the last one by default."""
-    last = ir.RankedTensorType(kind).rank - 1
-    return value_of("stablehlo.concatenate", kind, *values, dimension=ir.IntegerAttr.get(
-        ir.IntegerType.get_signless(64), last if axis is None else axis))
+    outer = list(ir.RankedTensorType(value.type).shape)[:-1]
+    return sliced(value, [0] * len(outer) + [start], [*outer, stop])
 
 
 def part_of_rows(value: Value, start: int, stop: int) -> Value:
     """Emit the rows from start to stop of a value with two axes."""
-    array, (rows, extent) = ir.DenseI64ArrayAttr.get, ir.RankedTensorType(value.type).shape
-    if stop - start == rows:
-        return value
-    return value_of("stablehlo.slice", with_shape(value, [stop - start, extent]), value,
-                    start_indices=array([start, 0]), limit_indices=array([stop, extent]), strides=array([1, 1]))
+    rows, extent = ir.RankedTensorType(value.type).shape
+    return value if stop - start == rows else sliced(value, [start, 0], [stop, extent])
 
 
 def positions(kind: Type) -> Value:
@@ -190,27 +177,8 @@ def positions(kind: Type) -> Value:
         ir.IntegerType.get_signless(64), ir.RankedTensorType(kind).rank - 1))
 
 
-def with_shape(value: Value, shape: Sequence[int]) -> Type:
-    """Return the type of a tensor of another shape with the same elements."""
-    return ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
-
-
-def reshaped(value: Value, shape: Sequence[int]) -> Value:
-    kind = with_shape(value, shape)
-    return value if kind == value.type else value_of("stablehlo.reshape", kind, value)
-
-
-def transposed(value: Value, order: Sequence[int]) -> Value:
-    kind = ir.RankedTensorType(value.type)
-    if list(order) == list(range(kind.rank)):
-        return value
-    return value_of("stablehlo.transpose", ir.RankedTensorType.get([kind.shape[d] for d in order], kind.element_type),
-                    value, permutation=ir.DenseI64ArrayAttr.get(list(order)))
-
-
 def counts_along(value: Value, axis: int) -> bool:
     """Return whether a value counts the positions along an axis."""
     op = defining(value)
     return op is not None and op.name == "stablehlo.iota" and op.attributes["iota_dimension"].value == axis and (
         str(ir.RankedTensorType(value.type).element_type) == "i32")
-

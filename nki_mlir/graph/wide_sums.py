@@ -77,4 +77,4 @@ def in_float32(value: Value) -> Value:
 
 
 def wide_type(kind: Type) -> Type:
-    return ir.RankedTensorType.get(ir.RankedTensorType(kind).shape, ir.F32Type.get())
+    return of_element(kind, ir.F32Type.get())
