@@ -23,7 +23,7 @@ from nki_mlir.customop.findings import Fault
 from nki_mlir.customop.library import DenseArray, Operator, loaded_library
 from nki_mlir.customop.settings import current_engine
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
+from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
 from nki_mlir.graph.custom_call import OPERATOR_TARGET, CallForm, Fixed, KernelRecord, Slot
 from nki_mlir.language.kernel import Kernel, describe_array
@@ -130,7 +130,7 @@ class OperatorRecord(KernelRecord):
 
     @cached_property
     def signature(self) -> KernelFunction:
-        return the_kernel(next(iter(self.modules.values())))
+        return self.kernel.signature
 
     @cached_property
     def kernel(self) -> KernelRecord:

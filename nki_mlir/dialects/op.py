@@ -21,7 +21,7 @@ from nki_mlir.dialects.interface_turns import slowest
 from nki_mlir.dialects.operation_kind import KIND, OperationKind, kind_of, same_value
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import SHARING, Engine, Work
+from nki_mlir.machine import SHARING, Engine, Machine, Work
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.machine.engine import ENGINE_NAMED, NAME_OF, table_of
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -363,6 +363,10 @@ class Op:
             raise InternalError(f"{self.full_name()} has no work")
         turns = slowest(self.targets()[0][1], [tile for _, tile in self.sources()])
         return Work(self.law, getattr(self, self.walked).free_elements, turns)
+
+    def busy_ns(self, machine: Machine) -> float:
+        """Return how long its engine is busy with it."""
+        return machine.cost(self.runs_on, self.work()).busy
 
 
 O = TypeVar("O", bound=Op)

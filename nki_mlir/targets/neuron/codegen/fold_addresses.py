@@ -226,11 +226,7 @@ def _folded(copy: Op, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses
     if folded is None or not may_replace(folded, [copy, step.op], machine):
         return None
     summed = machine.cost(step.op.runs_on, step.op.work())
-    return folded if _ns(folded, machine) <= _ns(copy, machine) + summed.busy + summed.result else None
-
-
-def _ns(op: Op, machine: Machine) -> float:
-    return float(machine.cost(op.runs_on, op.work()).busy)
+    return folded if folded.busy_ns(machine) <= copy.busy_ns(machine) + summed.busy + summed.result else None
 
 
 def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> CopyAddress | None:

@@ -282,10 +282,8 @@ class FusedPairs:
 
     def pays(self, first: Op, second: Op, new: Op) -> bool:
         """Return whether the target has the fused operation and it takes no longer than the two."""
-        return may_replace(new, [first, second], self.machine) and self.ns(new) <= self.ns(first) + self.ns(second)
-
-    def ns(self, op: Op) -> float:
-        return float(self.machine.cost(op.runs_on, op.work()).busy)
+        return may_replace(new, [first, second], self.machine) and (
+            new.busy_ns(self.machine) <= first.busy_ns(self.machine) + second.busy_ns(self.machine))
 
 
 def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:

@@ -130,13 +130,10 @@ class MergedForms:
     def pays(self, old: Op, new: Op, count: int) -> bool:
         """Return whether the target has a merged instruction, and it takes less time than ``count`` of the old form."""
         key = old.form(), new.form()
-        pays = self.paying.get(key)
-        if pays is None:
-            pays = self.paying[key] = self.ns(new) < self.ns(old) * count and may_replace(new, [old], self.machine)
-        return pays
-
-    def ns(self, op: Op) -> float:
-        return float(self.machine.cost(op.runs_on, op.work()).busy)
+        if key not in self.paying:
+            is_faster = new.busy_ns(self.machine) < old.busy_ns(self.machine) * count
+            self.paying[key] = is_faster and may_replace(new, [old], self.machine)
+        return self.paying[key]
 
 
 def may_merge(op: Op, elements: int) -> bool:

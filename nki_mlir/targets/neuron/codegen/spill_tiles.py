@@ -336,7 +336,7 @@ class _Run:
         if op.queued:
             transfer = self.transfers.of(op)
             return max(max(transfer.parts), transfer.hbm_bytes / self.machine.hbm_bytes_per_ns(1))
-        return float(self.machine.cost(op.runs_on, op.work()).busy)
+        return op.busy_ns(self.machine)
 
     def ns_of_copy(self, buffer: DeviceBuffer) -> float:
         entire_tile = entire(buffer)
