@@ -10,6 +10,9 @@
 !turned = memref<64x32xui16, strided<[32, 1]>, "sbuf">
 !even = memref<32x32xui16, strided<[64, 1]>, "sbuf">
 !odd = memref<32x32xui16, strided<[64, 1], offset: 32>, "sbuf">
+!first = memref<16x32xui16, strided<[128, 1]>, "sbuf">
+!third = memref<16x32xui16, strided<[128, 1], offset: 64>, "sbuf">
+!fewer = memref<16x32xui32, "hbm">
 !input = memref<32x64xui16, "hbm">
 !words = memref<32x32xui32, "hbm">
 
@@ -34,6 +37,36 @@ func.func @neighbours(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", n
   %odd = memref.reinterpret_cast %copy to offset: [32], sizes: [32, 32], strides: [64, 1] : !halves to !odd
   linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
     ins(%even, %odd : !even, !odd) outs(%y : !words) {
+  ^bb0(%a: ui16, %b: ui16, %old: ui32):
+    %0 = "scalar.wrap"(%a) : (ui16) -> ui32
+    %1 = "scalar.wrap"(%b) : (ui16) -> ui32
+    %c16 = arith.constant 16 : i32
+    %2 = "scalar.wrap"(%c16) : (i32) -> ui32
+    %3 = "scalar.alu"(%1, %2) {fn = "left_shift"} : (ui32, ui32) -> ui32
+    %4 = "scalar.alu"(%0, %3) {fn = "bitwise_or"} : (ui32, ui32) -> ui32
+    linalg.yield %4 : ui32
+  }
+  return
+}
+
+// Elements of a pair with another one between them are no word.
+// CHECK-LABEL: func.func @apart(
+// CHECK:         "scalar.alu"({{.*}}) {fn = "bitwise_or"}
+// CHECK:         return
+func.func @apart(%x: !input {nki.name = "x"}, %y: !fewer {nki.name = "y", nki.shared = 0 : i64}) {
+  %bytes = memref.alloc() : !bytes
+  %tile = "nki.reinterpret"(%bytes) : (!bytes) -> !halves
+  %rows = memref.reinterpret_cast %tile to offset: [0], sizes: [32, 64], strides: [64, 1] : !halves to !rows
+  linalg.copy ins(%x : !input) outs(%rows : !rows)
+  %columns = memref.reinterpret_cast %tile to offset: [0], sizes: [64, 32], strides: [1, 64] : !halves to !columns
+  %others = memref.alloc() : !bytes
+  %copy = "nki.reinterpret"(%others) : (!bytes) -> !halves
+  %turned = memref.reinterpret_cast %copy to offset: [0], sizes: [64, 32], strides: [32, 1] : !halves to !turned
+  linalg.copy ins(%columns : !columns) outs(%turned : !turned)
+  %first = memref.reinterpret_cast %copy to offset: [0], sizes: [16, 32], strides: [128, 1] : !halves to !first
+  %third = memref.reinterpret_cast %copy to offset: [64], sizes: [16, 32], strides: [128, 1] : !halves to !third
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%first, %third : !first, !third) outs(%y : !fewer) {
   ^bb0(%a: ui16, %b: ui16, %old: ui32):
     %0 = "scalar.wrap"(%a) : (ui16) -> ui32
     %1 = "scalar.wrap"(%b) : (ui16) -> ui32

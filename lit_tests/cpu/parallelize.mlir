@@ -80,6 +80,27 @@ func.func @in_order(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) 
   return
 }
 
+// A loop that runs in sequence contains one whose iterations run on the pool.
+// CHECK-LABEL: // @within(x, y)
+// CHECK:       //   nki_parallel(&%0, %{{[0-9]+}}, [[BODY:L[0-9]+]], [[I:[0-9]+]], 0, 1, 16, {{[0-9]+}}, {{[0-9]+}}, [[END:L[0-9]+]])
+// CHECK-NEXT:  // [[BODY]]:
+// CHECK-NEXT:  //   copy_65536_float32_{{.*}}(x + 262144 * %[[I]], y + 262144 * %[[I]])
+func.func @within(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %c16 = arith.constant 16 : index
+  scf.for %k = %c0 to %c3 step %c1 {
+    scf.for %i = %c0 to %c16 step %c1 {
+      %at = affine.apply #rows()[%i]
+      %a = memref.reinterpret_cast %x to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
+      %b = memref.reinterpret_cast %y to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
+      linalg.copy ins(%a : !part) outs(%b : !part)
+    } {nki.loop = "parallel"}
+  }
+  return
+}
+
 // Threads share the rows of a long search: the eight largest of each, which begin 32 bytes apart.
 // CHECK-LABEL: // @searched(x, y)
 // CHECK-NEXT:  //   copy_524288_float32_{{.*}}(x, [[ROWS:memory.*]])
@@ -105,5 +126,8 @@ func.func @searched(%x: !matrix {nki.name = "x"}, %y: memref<128x8xf32, "hbm"> {
 // ALONE:         } {nki.loop = "parallel"}
 // ALONE-LABEL: func.func @in_order(
 // ALONE:         } {native.on_pool}
+// ALONE-LABEL: func.func @within(
+// ALONE:         } {native.on_pool, nki.loop = "parallel"}
+// ALONE-NEXT:    }
 // ALONE-LABEL: func.func @searched(
 // ALONE:         "nisa.max8"(%{{.*}}, %{{.*}}) {{{.*}}native.spread = 2 : i64}
