@@ -329,3 +329,17 @@ def test_creation_functions(on):
         e[...] = t
         return e
     check(on, kernel_of(body), np.full((8, 5), 3.5, np.float32), numbers(8, 5))
+
+
+def test_sum_of_products__is_accumulated_by_the_products_themselves():
+    def kernel(x):
+        t = nl.load(x)
+        p = nl.zeros((8, 8), nl.float32, buffer=nl.psum, name="sums")
+        for _ in nl.affine_range(3):
+            p += nl.matmul(t, t, transpose_x=True)
+        out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, p)
+        return out
+    text = nki.jit(kernel).lower(np.ones((8, 8), np.float32)).as_text()
+    assert text.count('"nki.matmul"') == text.count("accumulate = true") == 1 and '"nki.binary"' not in text
+    assert '{nki.name = "sums"} : memref<8x8xf32, "psum">' in text

@@ -339,3 +339,19 @@ def test_operands_in_hbm__are_refused(name):
     with pytest.raises(NkiValidationError, match=f"Expected operand 'x' of '{name}' to be in address space 'psum.sbuf', "
                                                  "but got a tile in 'hbm' instead"):
         kernel.on("eager")(np.ones((4, 4), np.float32))
+
+
+@pytest.mark.parametrize("function", [nl.add, nl.maximum, nl.greater])
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_tiles_of_two_widths__are_an_error_unless_one_has_a_column(function, exchanged):
+    def kernel(wide, narrow):
+        tiles = nl.load(narrow if exchanged else wide), nl.load(wide if exchanged else narrow)
+        out = nl.ndarray(wide.shape, nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, function(*tiles))
+        return out
+    name = function.__name__
+    with pytest.warns(UserWarning, match=rf"{name} broadcasts \[8, 1\] to \[8, 4\], which is not portable; use .broadcast"):
+        nki.jit(kernel)(np.ones((8, 4), np.float32), np.ones((8, 1), np.float32))
+    shapes = r"\[8, 2\] and \[8, 4\]" if exchanged else r"\[8, 4\] and \[8, 2\]"
+    with pytest.raises(NkiMlirError, match=rf"{name} takes tiles of the same shape, got {shapes}"):
+        nki.jit(kernel)(np.ones((8, 4), np.float32), np.ones((8, 2), np.float32))
