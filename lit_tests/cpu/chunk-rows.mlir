@@ -87,13 +87,13 @@ func.func @turned(%x: !square_hbm {nki.name = "x"}, %y: !square_hbm {nki.name = 
 // ALONE: #[[FAR:map[0-9]*]] = affine_map<()[s0] -> (s0 * 16384)>
 // ALONE-LABEL: func.func @rows(
 // ALONE-SAME:    %[[X:[a-z0-9]+]]: memref<128x4096xf32, "hbm"> {nki.name = "x"}, %[[Y:[a-z0-9]+]]: memref<128x4096xf32, "hbm"> {nki.name = "y"
-// ALONE:         %[[TILE:.*]] = memref.alloc() : memref<16384xf32, "sbuf">
-// ALONE:         %[[SUMS:.*]] = memref.alloc() : memref<4xf32, "sbuf">
 // ALONE:         scf.for %[[CHUNK:.*]] = %c0 to %c32 step %c1 {
+// ALONE:           %[[TILE:.*]] = memref.alloc() : memref<16384xf32, "sbuf">
 // ALONE:           %[[AT:.*]] = affine.apply #[[FAR]]()[%[[CHUNK]]]
 // ALONE:           %[[A:.*]] = memref.reinterpret_cast %[[X]] to offset: [%[[AT]]], sizes: [16384], strides: [1]
 // ALONE:           linalg.generic {{.*}} ins(%[[A]] : {{.*}}) outs(%[[TILE]] : {{.*}}) attrs = {native.ahead = {{\[\[}}0, 65536]], native.fixed}
 // ALONE:             "scalar.activation"(%in) {fn = "exp"}
+// ALONE:           %[[SUMS:.*]] = memref.alloc() : memref<4xf32, "sbuf">
 // ALONE:           linalg.fill {native.fixed} ins(%{{.*}} : f32) outs(%[[SUMS]] : memref<4xf32, "sbuf">)
 // ALONE:           %[[ROWS:.*]] = memref.reinterpret_cast %[[TILE]] to offset: [0], sizes: [4, 4096], strides: [4096, 1]
 // ALONE:           linalg.generic {{.*}} ins(%[[ROWS]] : {{.*}}) outs(%[[SUMS]] : {{.*}}) attrs = {native.fixed}

@@ -2,6 +2,7 @@
 // A tile of 32 rows of 128 floats, of which a product reads the right half, becomes four panels of 32 rows of 32 floats.
 // RUN: nki-opt --divide-columns="least=1 width=32" %s | FileCheck %s
 // RUN: nki-opt --divide-columns="width=32" %s | FileCheck %s --check-prefix=KEPT
+// RUN: nki-opt --divide-columns="least=1 width=32 rows=17" %s | FileCheck %s --check-prefix=KEPT
 
 #a = affine_map<(m, n, k) -> (k, m)>
 #b = affine_map<(m, n, k) -> (k, n)>

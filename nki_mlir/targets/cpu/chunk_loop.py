@@ -49,22 +49,29 @@ class ChunkLoop:
         memory, slot = self.code.slot(), self.code.slot()
         loop = cpu.NativeLoop(slot, Linear(), Linear(self.count), Linear(1), range(self.count), memory=memory,
                               on_pool=True)
+        for buffer in self.common:
+            buffer.memory = memory
+        self.code.block.nodes[:] = self.code.block.without(self.common)
         self.code.add(loop)
         with self.code.inside(loop.body):
-            for buffer in self.code.buffers:
-                if buffer in self.common:
-                    buffer.memory = memory
-                    self.code.add(cpu.Allocate(buffer))
             self.write_chunk(cpu.slot_value(slot))
 
     def write_chunk(self, chunk: Linear) -> None:
+        """Append all calls for a chunk. It allocates the common buffers, each before its first use, since calls that
+        follow each other may then use the same memory, which stays in the cache."""
+        allocated = set[cpu.ScratchBuffer]()
         for k, routine in enumerate(self.routines):
+            for buffer in dict.fromkeys(region.root for region in self.calls[k].regions):
+                if buffer in self.common and buffer not in allocated:
+                    allocated.add(buffer)
+                    self.code.add(cpu.Allocate(buffer))
             self.code.emit(routine, *self.arguments(k, chunk))
 
     def write(self) -> None:
         """Append the loop."""
         heavy = self.heavy_call()
         if heavy is None:
+            self.code.block.nodes[:] = self.code.block.without(self.common)
             with self.code.repeated(self.count) as chunk:
                 self.write_chunk(chunk)
             return

@@ -476,3 +476,30 @@ def test_threads__share_the_rows_of_iterations_that_follow_each_other(monkeypatc
         del PIPELINE["chunk-rows"], PIPELINE["spread-nests"]
         alone = nki.jit(summed_tiles.func).on("jit")(x)
     assert all(np.array_equal(a, b) for a, b in zip(kernel.on("jit")(x), alone))
+
+
+@nki.jit
+def three_norms(x):
+    """Rows of three tiles, each centred and over its norm, and the sum of the tiles, which all iterations read."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    totals = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.static_range(3):
+        tile = nl.load(x[i])
+        total[...] = total + tile
+        centred_tile = tile - nl.mean(tile, axis=1, keepdims=True)
+        nl.store(out[i], centred_tile * nl.rsqrt(nl.mean(nl.square(centred_tile), axis=1, keepdims=True)))
+    nl.store(totals, total)
+    return out, totals
+
+
+@pytest.mark.parametrize("nests", range(10, 24, 2))
+def test_loops_of_at_most_so_many_nests__end_where_few_tiles_are_live(monkeypatch, nests):
+    set_options(monkeypatch, "chunk-rows", nests=nests)
+    x = np.random.default_rng(3).standard_normal((3, 128, 96)).astype(np.float32)
+    first_line = listing(three_norms.lower(x).module("nisa")).partition("\n")[0]
+    assert int(re.search(r": (\d+) bytes of memory", first_line)[1]) < 1.3 * x[0].nbytes        # the total's
+    rows = x - x.mean(2, keepdims=True)
+    normed, total = nki.jit(three_norms.func).on("jit")(x)
+    np.testing.assert_allclose(normed, rows / np.sqrt((rows ** 2).mean(2, keepdims=True)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(total, x.sum(0), rtol=1e-5, atol=1e-6)

@@ -168,8 +168,10 @@ class Run:
             if not isinstance(call, cpu.Compute):
                 continue
             part = chunk_of(call.nest, self.count)
-            if part is None or len(parts) == self.options.nests:
+            if part is None:
                 return k, parts, front
+            if len(parts) == self.options.nests:
+                return self.first_nodes(self.cut_before(k, parts), parts, front)
             intervals = accesses(call, part)
             conflicting = [j for j, intervals_before in touched.items()
                            if not self.all_apart(intervals, intervals_before)]
@@ -181,6 +183,25 @@ class Run:
             parts[k], touched[k] = part, intervals
         return len(self.nodes), parts, front
 
+    def cut_before(self, end: int, parts: Mapping[int, Chunk]) -> int:
+        """Return the last number up to ``end`` in the second half of some nests such that nests before it leave fewest
+        bytes in buffers for those from there on: buffers that cross a loop's end have all rows."""
+        number_of = {node: n for n, node in enumerate(self.nodes)}
+        buffers = {region.root for k in parts for region in self.call(k).regions}
+        lives = []
+        for buffer in buffers:
+            if isinstance(buffer, cpu.ScratchBuffer):
+                uses = [number_of[user] for user in self.users[buffer] if user in number_of]
+                lives.append((min(uses), max(uses), buffer.size))
+        return min(reversed([*sorted(parts)[len(parts) // 2:], end]),
+                   key=lambda k: sum(size for first, last, size in lives if first < k <= last))
+
+    @staticmethod
+    def first_nodes(end: int, parts: Mapping[int, Chunk], front: Sequence[int]
+                    ) -> tuple[int, dict[int, Chunk], list[int]]:
+        """Return what ``group`` returns for the nodes up to ``end``."""
+        return end, {n: part for n, part in parts.items() if n < end}, [n for n in front if n < end]
+
     def connected(self, begin: int, end: int, parts: dict[int, Chunk], front: list[int]
                   ) -> tuple[int, dict[int, Chunk], list[int]]:
         """Return the first nodes of a group, up to a node from which on no node meets memory of those before: chunks of
@@ -189,7 +210,7 @@ class Run:
         stop = begin
         for k in range(begin, end):
             if k > stop:
-                return k, {n: part for n, part in parts.items() if n < k}, [n for n in front if n < k]
+                return self.first_nodes(k, parts, front)
             stop = max([stop, *[n for n in regions if n > stop and any(
                 may_interleave(a, b) for a in regions.get(k, ()) for b in regions[n])]])
         return end, parts, front
@@ -227,7 +248,6 @@ class Run:
                     for k, part in parts.items()]
         loop = ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common)
         if self.can_run_on_pool(parts):
-            self.function.block.nodes = [*self.function.block.without(common)]      # each thread allocates them
             loop.write_on_pool()
         else:
             loop.write()

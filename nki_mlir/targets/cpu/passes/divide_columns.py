@@ -6,8 +6,8 @@ after:   32 panels of 128 rows of 64 floats; a product reads one panel from its 
 
 The processor prefetches a panel, since its lines are adjacent. Parts of long rows lie on separate pages, across which
 the processor does not prefetch. The pass changes a tile if each computation that uses it steps by rows, by panels or
-within the row of a panel, once its axes are divided. The pass does not divide axes along which a computation adds, so
-that sums keep their order.
+within the row of a panel, once its axes are divided, and its products have many rows. The pass does not divide axes
+along which a computation adds, so that sums keep their order.
 """
 
 from collections.abc import Sequence
@@ -70,6 +70,7 @@ class ColumnPanels:
 class DivideColumns(FunctionPass, name="divide-columns"):
     least: int = 131_072        # bytes of a tile: smaller ones stay in the caches
     width: int = 0              # columns of a panel; 0: as many as a register tile has
+    rows: int = 16              # rows of a product: with fewer, it reads the tile once or twice, and gains little
 
     def rewrite(self, function: NativeFunction) -> None:
         change_layouts(function, self.panels_of)
@@ -84,6 +85,8 @@ class DivideColumns(FunctionPass, name="divide-columns"):
             product = contraction_of(call.nest) if isinstance(call, Compute) else None
             if product is None or not isinstance(call, Compute) or call.regions[product.vector].root is not buffer:
                 continue
+            if product.row is None or call.nest.extents[product.row] < self.rows:
+                return None
             factor = call.nest.inputs[product.vector]
             steps = [factor.strides[a] for a in sorted(call.nest.reduced)]
             width = self.width or tile_of(call.nest.extents[product.column]).width
