@@ -130,8 +130,8 @@ class _Forwarding:
             return
         if self.stores and type(op) is DmaCopyOp and is_load(op, (HBM,)) and self.forward(k, op):
             return
-        for _, tile in op.targets():
-            if tile.space == HBM and tile.handle in self.stores:
+        for tile in accessed(op)[1]:
+            if tile is not None and tile.space == HBM and tile.handle in self.stores:
                 self.forget(op, tile)
         if type(op) is DmaCopyOp and is_store(op):
             stored = self.stores.setdefault(op.dst.handle, [])
@@ -158,7 +158,8 @@ class _Forwarding:
             return False
         last, region = self.last_use[buffer], region_in_hbm(op, op.src)
         low, high, registers = region.low, region.high, region.symbolic
-        for store in self.stores.get(op.src.handle, ()):
+        near = [store for store in self.stores.get(op.src.handle, ()) if store.low < high and low < store.high]
+        for store in near:
             if low < store.low or store.high < high or store.region.symbolic != registers:
                 continue                        # the load reads bytes that it did not store
             before, stored = distance(op, store), store.tile.handle
@@ -174,21 +175,20 @@ class _Forwarding:
             self.replacement[buffer] = stored, before
             self.drop(k, op)
             return True
-        return self.joins and self.join(k, op, region)
+        return self.joins and self.join(k, op, region, near)
 
     def drop(self, k: int, op: DmaCopyOp) -> None:
         self.dropped.append(op)
         self.loads.add(self.run[k])
 
-    def join(self, k: int, op: DmaCopyOp, region: Region) -> bool:
-        """Let tiles that were stored side by side become parts of the one that a load of a region writes, if they
-        can."""
-        buffer, low, high = op.dst.handle, region.low, region.high
+    def join(self, k: int, op: DmaCopyOp, region: Region, near: Sequence[StoredTile]) -> bool:
+        """Let tiles that were stored side by side become parts of the one that a load of a region writes, if they can.
+        They are among the stores ``near`` it."""
+        buffer = op.dst.handle
         last, width = self.last_use[buffer], columns_of_rows(op.dst, op.src.access)
         if not width:
             return False
-        stores = [store for store in self.stores.get(op.src.handle, ()) if (
-            store.low < high and low < store.high and store.region.overlaps(region))]
+        stores = [store for store in near if store.region.overlaps(region)]
         if sum(store.tile.form.row for store in stores) != width:
             return False
         starts = [part_of_row(op, store, region) for store in stores]

@@ -17,6 +17,7 @@ from nki_mlir.analysis.dead_code import covers
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
@@ -62,7 +63,7 @@ def overwrite_in(run: Sequence[InstructionStep], candidates: set[DeviceBuffer],
         result = result_of(op)
         if result is None or result.handle not in candidates or first[result.handle] != at:
             continue
-        read = [tile.handle for _, tile in op.sources()]
+        read = [tile.handle for tile in accessed(op)[0] if tile is not None]
         ending = [buffer for buffer in read if buffer in candidates and (
             last[buffer] == at and is_like(buffer, result.handle))]
         if not ending or not writes_all(op, result):
@@ -82,14 +83,15 @@ def result_of(op: Op) -> Tile | None:
     """Return the only result of an engine's instruction."""
     if op.queued or not op.is_loop_nest or op.mask or op.limits:
         return None
-    written = op.targets()
-    return written[0][1] if len(written) == 1 else None
+    written = [tile for tile in accessed(op)[1] if tile is not None]
+    return written[0] if len(written) == 1 else None
 
 
 def writes_all(op: Op, result: Tile) -> bool:
     """Return whether an instruction writes all of the result's buffer, which it does not read, and computes each
     element independently of the others."""
-    if op.iteration().reduced or any([source.handle is result.handle for _, source in op.sources()]):
+    if op.iteration().reduced or any([source is not None and source.handle is result.handle
+                                      for source in accessed(op)[0]]):
         return False
     return covers(result, entire(result.handle))
 
