@@ -12,7 +12,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.candidate_code import Instructions, run_step
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
+from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.order_by_results import order_by_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
@@ -86,10 +86,10 @@ class Prepared:
     def schedules(self) -> Schedules:
         return Schedules(self.code, self.choice, self.evicts)
 
-    @cached_property
+    @property
     def fills_banks(self) -> bool:
         """Whether the tiles fill ``FREE_BANKS`` percent of PSUM at once, so that products may wait for its banks."""
-        return bool(held_at_peak(self.code, FREE_BANKS))
+        return self.schedules.most_results * 100 >= self.code.machine.psum_bytes_per_partition * FREE_BANKS
 
     @property
     def is_straight(self) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain, groupby
 from math import inf
 from typing import Any, NamedTuple
 
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, PSUM
 from nki_mlir.dialects.instruction_order import NO_REORDER
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
@@ -100,6 +100,9 @@ class Schedules:
         # Program order needs more than half of SBUF at once, so that two iterations do not fit.
         self.half_full = any(2 * graph.changes[0].cumsum().max() > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
+        # The bytes of a partition of PSUM that program order needs at once.
+        self.most_results = max([graph.outside[PSUM] + int(graph.changes[1].cumsum().max())
+                                 for parts in self.parts for _, _, graph in parts], default=0)
         self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
         self.too_late: dict[tuple[object, ...], list[tuple[int, int, float]]] = {}  # loads from, to, and ns exceeded
         self.moved: dict[tuple[records.InstructionStep, Engine], Op] = {}       # operations on one of several engines

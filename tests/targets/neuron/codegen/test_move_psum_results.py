@@ -18,6 +18,7 @@ from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
@@ -75,6 +76,12 @@ def test_results__are_moved_until_the_rest_fits(count, most):
     move_psum_results(code)
     assert before == count * 2048 and psum_peak(code) <= most
     assert (psum_peak(code) == before) == (count <= 8)
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_results__of_a_schedule_are_those_at_the_peak_of_psum(count):
+    code, _, _ = products(count)
+    assert Schedules(code).most_results == psum_peak(code) == count * 2048
 
 
 @pytest.mark.parametrize("options", [Emission(), Emission.as_written(), Emission(reorder=False), Emission.for_values()],
