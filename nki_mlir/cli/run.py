@@ -232,6 +232,7 @@ def run(options: argparse.Namespace) -> int:
     other_executors = executors_to_compare(runnable, options)
     for on in (options.on, *other_executors):
         check_executor(runnable, on, source)
+    runnable.runs_again = bool(other_executors)
     results = timed(runnable, options)
     if options.save:
         save(options.save, results)
@@ -314,17 +315,17 @@ def verify_each(runnable: "Runnable", tolerance: float | None) -> int:
     """Interpret the module before and after every pass on the same inputs; name the first pass that changes a value."""
     from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.cli.agreement import TOLERANCE, largest_error  # start-up: imported on first use
-    from nki_mlir.cli.runnable import run_module
+    from nki_mlir.cli.runnable import copied, run_module
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets import neuron
     original, inputs = runnable.module()
-    reference = run_module(original, inputs, "interpreter")
+    reference = run_module(original, copied(inputs), "interpreter")
     with original.context, ir.Location.unknown():
         module = cloned(original)
         for step in passes_to("nisa", module):
             run_passes(module, [step])
-            again = run_module(module, inputs, "interpreter")
+            again = run_module(module, copied(inputs), "interpreter")
             worst = largest_error([value for _, value in reference], [value for _, value in again])
             if worst > (TOLERANCE if tolerance is None else tolerance):
                 print(f"{step.name}: changes the result, largest error {worst:.3g}")

@@ -44,10 +44,15 @@ class Runnable(ABC):
     executors: ClassVar[tuple[str, ...]]
     runs_on_plugins: ClassVar[bool] = False         # also on executors of plugins
     source_name: ClassVar[str] = ""                        # its name in errors, where it has no module
+    runs_again: bool = True         # another run needs the inputs as they are: a run may write copies of them alone
 
     @abstractmethod
     def run(self, on: str) -> Results:
-        """Run it on an executor and return the results. The inputs do not change."""
+        """Run it on an executor and return the results."""
+
+    def for_run(self, values: Sequence[object]) -> list[Any]:
+        """Return inputs, or copies of them, for a run, which may write them."""
+        return copied(values) if self.runs_again else [*values]
 
     @abstractmethod
     def streams(self, options: "Emission") -> "list[Program]":
@@ -181,8 +186,8 @@ class KernelSource(Runnable):
         self.kernel, self.positional, self.keywords = kernel, positional, keywords
 
     def run(self, on: str) -> Results:
-        arguments, keywords = copied(self.positional), {k: copied([v])[0] for k, v in self.keywords.items()}
-        results = self.kernel.run(tuple(arguments), keywords, on)
+        keywords = dict(zip(self.keywords, self.for_run([*self.keywords.values()])))
+        results = self.kernel.run(tuple(self.for_run(self.positional)), keywords, on)
         several = results if isinstance(results, tuple) else (results,)
         return [(f"result {k}", r) for k, r in enumerate(several)]
 
@@ -225,7 +230,7 @@ class ModuleSource(Runnable):
             self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in kernel.inputs], positional, keywords)
 
     def run(self, on: str) -> Results:
-        return run_module(self.kernel_module, self.inputs, on)
+        return run_module(self.kernel_module, self.for_run(self.inputs), on)
 
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
         from nki_mlir.stepping.run import step_module  # start-up: imported on first use
@@ -302,8 +307,8 @@ class StreamsSource(Runnable):
         return self.results(lambda programs, inputs, outputs: step_streams(programs, inputs, outputs, debugger))
 
     def results(self, simulate: Callable[..., None]) -> Results:
-        """Run ``simulate`` on copies of the inputs and return the results."""
-        inputs, outputs = copied(self.inputs), self.programs[0].of_kind("output")
+        """Run ``simulate`` and return the results."""
+        inputs, outputs = self.for_run(self.inputs), self.programs[0].of_kind("output")
         results = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
         simulate(self.programs, inputs, results)
         if not outputs:
@@ -410,14 +415,14 @@ def set_target(module: "Module", target: str) -> None:
         module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
 
 
-def run_module(module: "Module", inputs: Sequence[object], on: str) -> Results:
-    """Run a module's kernel function on an executor and return its results, or the inputs if it has none."""
+def run_module(module: "Module", arrays: Sequence[Any], on: str) -> Results:
+    """Run a module's kernel function, which may write the arrays, on an executor and return its results, or the arrays
+    if it has none."""
     from nki_mlir.capture.attempts import Captured, Variant  # start-up: loads MLIR
     from nki_mlir.dialects.kernel_function import the_kernel
     from nki_mlir.language.specialization import executor
     kernel = the_kernel(module)
     program = executor(on)(Captured({(): Variant(module, [], None, 0)}, 0, {}), kernel.grid)
-    arrays = copied(inputs)
     shared = [np.zeros(a.shape, a.dtype.numpy) for a in kernel.shared if a.dtype is not None]
     program(arrays, shared)
     results = []

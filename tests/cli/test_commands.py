@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nki_mlir
-from nki_mlir.cli import command, run
+from nki_mlir.cli import command, opt, run
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
@@ -145,6 +145,30 @@ def test_streams_of_two_cores_run(form, tmp_path):
     done = shell(f"nki-run {file} --on=isa --arg 2x4xf32=arange")
     assert done.returncode == 0, done.stderr
     assert "out: float32[2, 4]" in done.stdout
+
+
+UPDATED = """
+import nki, nki.language as nl
+
+@nki.jit
+def doubled(x):
+    nl.store(x, nl.multiply(nl.load(x), 2.0))
+    return x
+"""
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+def test_runs_of_what_updates_its_input__have_equal_inputs(is_module, tmp_path, capsys):
+    source = tmp_path / "doubled.py"
+    source.write_text(UPDATED)
+    if is_module:
+        module = tmp_path / "doubled.mlir"
+        assert opt.main([str(source), "--arg", "4x4xf32", "-o", str(module)]) == 0
+        source = module
+    for compared in ([], ["--compare", "jit,isa"]):
+        assert run.main([str(source), "--arg", "4x4xf32=ones", "--on=interpreter", *compared]) == 0
+        printed = capsys.readouterr().out
+        assert "[2. 2. 2. 2.]" in printed and printed.count("error against interpreter 0: agrees") == len(compared)
 
 
 def test_split_input_file_keeps_line_numbers(tmp_path):
