@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
 from nki_mlir.migration.parameters import bound_names, defaults_of, number_defaults
+from nki_mlir.migration.python_trees import parameters_of
 
 
 def without_local_texts(fact: Fact) -> Fact:
@@ -128,7 +129,7 @@ def parameter_sizes(tree: ast.FunctionDef, facts: Mapping[str, Fact]) -> dict[st
     names those of ``x``."""
     texts: dict[str, str] = {}
     assigned = bound_names(tree)
-    for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+    for argument in parameters_of(tree.args):
         name, fact = argument.arg, facts.get(argument.arg)
         if isinstance(fact, TensorFact) and not assigned[name]:
             texts[f"{name}.dtype"] = f"{name}.dtype"

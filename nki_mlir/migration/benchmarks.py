@@ -23,6 +23,7 @@ import libcst as cst
 
 from nki_mlir.migration.framework_calls import TextEdits
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.report import MigrationReport
 
 RESULT = "benchmark_result"
@@ -90,7 +91,7 @@ def reads_results(text: str) -> bool:
     if RESULT not in text:
         return False
     tree = ast.parse(text)
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
+    names = tree_names(tree) | {
         n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)}
     if "Benchmark" in names or "Latency" in names or not any(
             isinstance(n, ast.Attribute) and n.attr == RESULT for n in ast.walk(tree)):

@@ -22,6 +22,7 @@ from nki_mlir.migration.expressions import MARK, LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, TensorFact
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import bound_names, names_read
+from nki_mlir.migration.python_trees import parameters_of
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shifted_parts import SHIFTED, reads_shifted
 from nki_mlir.migration.uncut_tiles import UncutTiles
@@ -72,7 +73,7 @@ def _rows_of(node: ast.expr) -> tuple[int, int] | None:
 def values_of(tree: ast.FunctionDef) -> dict[str, ast.expr]:
     """Return the values of the names that a function assigns once and that are not parameters."""
     assigned = bound_names(tree)
-    parameters = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    parameters = {a.arg for a in parameters_of(tree.args)}
     pairs = [pair for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets
              for pair in _assignments(target, node.value)]
     return {target.id: value for target, value in pairs

@@ -19,6 +19,7 @@ from nki_mlir.migration.facts import NumberFact
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, tree_of
 from nki_mlir.migration.program_reductions import ProgramLoops, has_reductions
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.tile_objects import TileObjects
 
@@ -86,7 +87,7 @@ class GridKernels(TileObjects):
         shared: list[cst.BaseStatement] = []
         hidden = {f"program_{k}" for k in range(rank)}
         counts = bound_names(tree)
-        unread = set(counts) - {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        unread = set(counts) - tree_names(tree, context=ast.Load)
         for name in unread:                 # `_` of `_, _, d, s = x.shape`: what nothing reads may be bound anywhere
             del counts[name]
         for k, statement in enumerate(body):

@@ -13,6 +13,7 @@ import libcst as cst
 
 from nki_mlir.migration.names import Substitution
 from nki_mlir.migration.parameters import bound_names, tree_of_statements
+from nki_mlir.migration.python_trees import tree_names
 
 MODULE = cst.Module([])
 
@@ -62,7 +63,7 @@ class _Hoister:
         body: list[cst.BaseStatement] = []
         comments: list[cst.EmptyLine] = []
         for statement in inner:
-            if (count := self.count(statement)) and not (_read(count[1]) & (bound - {count[0]})):
+            if (count := self.count(statement)) and not (tree_names(count[1]) & (bound - {count[0]})):
                 comments += _comments(statement)
                 hoisted.append(statement.with_changes(leading_lines=()))
                 bound.discard(count[0])
@@ -112,13 +113,9 @@ class _Hoister:
             bound = set(bound_names(tree_of_statements([statement]))) if counts_by_text else set()
             counts_by_text = {t: (name, read) for t, (name, read) in counts_by_text.items() if not read & bound}
             if count:
-                counts_by_text[text] = count[0], _read(count[1])
+                counts_by_text[text] = count[0], tree_names(count[1])
             result.append(statement)
         return result
-
-
-def _read(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _comments(statement: cst.BaseStatement) -> list[cst.EmptyLine]:

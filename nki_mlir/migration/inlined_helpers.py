@@ -18,6 +18,7 @@ import libcst as cst
 
 from nki_mlir.migration.names import Names, Substitution, children_of, dotted, shortened
 from nki_mlir.migration.parameters import bound_names, tree_of
+from nki_mlir.migration.python_trees import parameters_of, tree_names
 from nki_mlir.migration.tree_transformer import TreeTransformer
 
 PLAIN = cst.Name | cst.Integer | cst.Float | cst.SimpleString
@@ -55,12 +56,12 @@ def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mappi
     lacks a name."""
     tree = tree_of(function)
     local = {*bound_names(tree), *(a.arg for n in ast.walk(tree) if isinstance(n, ast.arguments)
-                                   for a in (*n.posonlyargs, *n.args, *n.kwonlyargs))}
+                                   for a in parameters_of(n))}
     names_of = {path: name for name, path in {**other.imports, **other.paths}.items()}
     owner, module = alias.rpartition(".")[0], {**other.imports, **other.paths}.get(alias, "").rpartition(".")[0]
     is_starred = bool(other.starred) and not owner and not module          # all public names of its file come with it
     renamed: dict[str, cst.BaseExpression] = {}
-    for name in sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - local):
+    for name in sorted(tree_names(tree) - local):
         path = names.paths.get(name, "")
         text = constants.get(name) or functions.get(name) or names_of.get(path) or (
             other.alias(short) if (short := shortened(path)) in ("nl", "nisa") else

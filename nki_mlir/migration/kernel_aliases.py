@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 import libcst as cst
 
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.python_trees import python_tree, walked
+from nki_mlir.migration.python_trees import parameters_of, python_tree, walked
 
 UNCLEAR_LAUNCH = ("a launch of a variable that may be a kernel that gets its grid as an argument, or another one: "
                   "launch each kernel by its name")
@@ -22,7 +22,7 @@ def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[s
     do not count."""
     tree = python_tree(text)
     parameters = {argument.arg for node in walked(tree) if isinstance(node, ast.arguments)
-                  for argument in [*node.posonlyargs, *node.args, *node.kwonlyargs]}
+                  for argument in parameters_of(node)}
     values: dict[str, list[str]] = {}           # of each name: the kernels that it is assigned, or ""
     plain: set[int] = set()
     for assignment in (n for n in walked(tree) if isinstance(n, ast.Assign)):

@@ -49,6 +49,7 @@ from nki_mlir.migration.parameters import (
     unstable,
 )
 from nki_mlir.migration.private_tiles import with_private_tiles
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_addresses import without_addresses
@@ -305,7 +306,7 @@ class Kernels(GridKernels):
     def enter_scope(self, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                     closure: dict[str, Fact] | None) -> None:
         """Begin the scope of a function, with what is known of its parameters and of the names around it."""
-        used_names = {*(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)), *bound_names(tree), *facts}
+        used_names = {*tree_names(tree), *bound_names(tree), *facts}
         if closure is not None:
             used_names |= self.scope.used_names
         around = self.around.get(id(self.functions.get(tree.name)), {})

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.tree_transformer import TreeTransformer
 
 Block = list[ast.stmt]
@@ -108,7 +109,7 @@ def _add_captured(inner: dict[str, _Inner]) -> None:
 def _is_plain(node: ast.FunctionDef, scope: symtable.Function) -> bool:
     """Return whether a function has no decorator, assigns no name of the outer function, and its defaults read none."""
     defaults = [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
-    reads = {n.id for d in defaults for n in ast.walk(d) if isinstance(n, ast.Name)}
+    reads = tree_names(*defaults)
     texts = [n for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
              and n.end_lineno != n.lineno and n.value != ast.get_docstring(node, clean=False)]
     return not (node.decorator_list or texts or reads & set(scope.get_locals()) or any(

@@ -22,6 +22,7 @@ from nki_mlir.language.signatures.table import BETA, signatures
 from nki_mlir.migration.framework_calls import TextEdits
 from nki_mlir.migration.names import PACKAGES, Names
 from nki_mlir.migration.parameters import bound_names, dotted_like
+from nki_mlir.migration.python_trees import parameters_of, tree_names
 from nki_mlir.migration.report import MigrationReport
 
 PATHS = {alias: path for path, alias in PACKAGES.items() if alias in ("nl", "nisa") and path.startswith("nki")}
@@ -62,7 +63,7 @@ class UnpackedOptions:
                     if k.arg is None and isinstance(k.value, ast.Name) and k.value.id == name]
         bound = bound_names(scope)
         hidden = {a.arg for n in ast.walk(scope) if isinstance(n, ast.arguments)
-                  for a in (*n.posonlyargs, *n.args, *n.kwonlyargs)}
+                  for a in parameters_of(n)}
         if bound[name] != 1 or name in hidden or not unpacked or len(unpacked) != len(uses) or any(
                 isinstance(n, ast.Name) and (bound[n.id] > 1 or (isinstance(scope, ast.Module) and n.id in hidden))
                 for value in items.values() for n in ast.walk(value)) or not all(map(_is_plain, items.values())):
@@ -100,12 +101,11 @@ class UnpackedOptions:
         if len(unpacked) != len(uses) or len(outside) != len(calling) or not calling or any(
                 k.arg is None for call in calling for k in call.keywords):
             return
-        parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+        parameters = {a.arg for a in parameters_of(function.args)}
         keys = list(dict.fromkeys(k.arg for call in calling for k in call.keywords
                                   if k.arg is not None and k.arg not in parameters))
         defaults = {key: {self._default(call, key) for call, _ in unpacked} for key in keys}
-        if any(len(values) != 1 or None in values for values in defaults.values()) or set(keys) & {
-                n.id for n in ast.walk(function) if isinstance(n, ast.Name)}:
+        if any(len(values) != 1 or None in values for values in defaults.values()) or set(keys) & tree_names(function):
             return
         edits = self.edits
         start, end = edits.start(options) - 2, edits.end(options)

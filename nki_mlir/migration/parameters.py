@@ -10,7 +10,7 @@ import libcst as cst
 from nki_mlir.language.functions import UNARY
 from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, function_fact
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.python_trees import python_tree, walked
+from nki_mlir.migration.python_trees import parameters_of, python_tree, walked
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
 COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # of nl
@@ -114,7 +114,7 @@ class Parameters:
 
     def facts(self, function: ast.FunctionDef, is_kernel: bool) -> dict[str, Fact]:
         """Return the fact about each parameter. A default does not show the kind of the number that a caller passes."""
-        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        arguments = parameters_of(function.args)
         defaults = defaults_of(function)
         facts: dict[str, Fact] = {}
         for argument in arguments:

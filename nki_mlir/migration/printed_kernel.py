@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nki_mlir.migration.files import Migrated, formatted
+from nki_mlir.migration.python_trees import parameters_of, tree_names
 from nki_mlir.migration.report import Entry, MigrationReport
 
 IMPORTS = {"nki": "import nki", "nisa": "import nki.isa as nisa", "nl": "import nki.language as nl",
@@ -16,7 +17,7 @@ def left_kernels(file: Migrated) -> list[str]:
     """Return the functions of a file with lines that the report leaves to a person, and those that call them."""
     functions = _functions(file.old)
     left = {f.name for f in functions if any(_has(f, e) for e in file.report.entries if e.left)}
-    while callers := {f.name for f in functions if f.name not in left and _reads(f) & left}:
+    while callers := {f.name for f in functions if f.name not in left and tree_names(f, context=ast.Load) & left}:
         left |= callers
     return [f.name for f in functions if f.name in left]
 
@@ -27,7 +28,7 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
     old = next(f for f in _functions(file.old) if f.name == name)
     new = next(f for f in _functions(file.new) if f.name == name)
     body = next(f for f in _functions(printed) if f.name == name)
-    parameters = {a.arg for a in (*new.args.posonlyargs, *new.args.args, *new.args.kwonlyargs)}
+    parameters = {a.arg for a in parameters_of(new.args)}
     unknown = [a.arg for a in body.args.args if a.arg not in parameters]
     if names := [*unknown, *_foreign_names(file.new, printed)]:
         file.report.left(old.lineno, f"{name} is not printed from IR: the file has no {', '.join(names)} with the "
@@ -57,16 +58,11 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
     return replace(file, new=formatted(text, file.path, report), report=report)
 
 
-def _reads(function: ast.FunctionDef) -> set[str]:
-    """Return the names that a function reads."""
-    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
 def _called(text: str, kernel: ast.FunctionDef) -> list[ast.FunctionDef]:
     """Return the functions of a file that a kernel calls, also through others."""
     functions = _functions(text)
-    names = _reads(kernel)
-    while further := {n for f in functions if f.name in names for n in _reads(f)} - names:
+    names = tree_names(kernel, context=ast.Load)
+    while further := tree_names(*(f for f in functions if f.name in names), context=ast.Load) - names:
         names |= further
     return [f for f in functions if f.name in names and f.name != kernel.name]
 

@@ -11,6 +11,7 @@ import libcst as cst
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.names import Substitution
 from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.python_trees import tree_names
 
 
 def loop_variable(program: str, body: list[cst.BaseStatement], counts: Counter[str]
@@ -41,7 +42,7 @@ def is_shared(statement: cst.BaseStatement, hidden: set[str], counts: Counter[st
         return False
     tree = ast.parse(dedented(statement)).body[0]
     assert isinstance(tree, ast.FunctionDef)
-    if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
+    if tree_names(tree) & hidden:
         return False
     bound = bound_names(tree)
     if any(counts[n] > bound[n] for n in bound):
@@ -63,7 +64,7 @@ def is_shared(statement: cst.BaseStatement, hidden: set[str], counts: Counter[st
 
 def terms_of(statement: cst.BaseStatement) -> set[str]:
     """Return the names that a statement reads."""
-    return {n.id for n in ast.walk(ast.parse(dedented(statement))) if isinstance(n, ast.Name)}
+    return tree_names(ast.parse(dedented(statement)))
 
 
 def dedented(statement: cst.BaseStatement) -> str:

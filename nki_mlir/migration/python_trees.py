@@ -15,3 +15,13 @@ def python_tree(text: str) -> ast.Module:
 def walked(tree: ast.AST) -> tuple[ast.AST, ...]:
     """Return all nodes of a tree, in the order of ``ast.walk``."""
     return tuple(ast.walk(tree))
+
+
+def tree_names(*trees: ast.AST, context: type = ast.expr_context) -> set[str]:
+    """Return the names in trees: all, or only those that they read (``ast.Load``) or bind (``ast.Store``)."""
+    return {n.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, context)}
+
+
+def parameters_of(arguments: ast.arguments) -> list[ast.arg]:
+    """Return the parameters that have a name for callers: all but ``*args`` and ``**options``."""
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]

@@ -16,6 +16,7 @@ from typing import Any, cast
 import libcst as cst
 
 from nki_mlir.migration.parameters import bound_names, tree_of_statements
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.tree_transformer import TreeTransformer
 
 MODULE = cst.Module([])
@@ -155,7 +156,7 @@ class _Merger(TreeTransformer):
         needed = {name for name in names if self.reads[name] > reads[name]}
         before = [s for s in row if _created(s) in needed]
         late = set(names) - {_created(s) for s in before}
-        test = {n.id for n in ast.walk(ast.parse(condition)) if isinstance(n, ast.Name)}
+        test = tree_names(ast.parse(condition))
         if needed & late or set(_reads(before)) & late or test & set(names):
             return []
         body = self.shortened([s for s in inside if s not in before])

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.spare_vectors import removed
 from nki_mlir.migration.statement_transformer import StatementTransformer
 
@@ -24,7 +25,7 @@ def without_addresses(body: Sequence[cst.BaseStatement], addresses: Collection[s
         return list(body)
     block = cst.IndentedBlock(list(body) or [cst.SimpleStatementLine([cst.Pass()])])
     tree = ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
-    bound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    bound = tree_names(tree, context=ast.Store)
     spare = {*addresses} & bound
     while (fewer := spare - set(_read(tree, spare))) != spare or (more := {
             name for name in _operands(tree, spare) & bound - spare if name not in set(_read(tree, spare | {name}))}):
@@ -59,7 +60,7 @@ def _read(node: ast.AST, spare: Collection[str]) -> Iterator[str]:
 def _operands(tree: ast.AST, spare: Collection[str]) -> set[str]:
     """Return the names that assignments to ``spare`` names read."""
     values = [value for node in ast.walk(tree) for names, value in [_assigned(node)] if names <= {*spare}]
-    return {n.id for value in values if value is not None for n in ast.walk(value) if isinstance(n, ast.Name)}
+    return tree_names(*filter(None, values))
 
 
 def _changes_objects(value: ast.expr) -> bool:

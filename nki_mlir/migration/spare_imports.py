@@ -12,6 +12,7 @@ from typing import TypeVar
 import libcst as cst
 
 from nki_mlir.migration.expressions import MODULE
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.statement_transformer import StatementTransformer
 
 TYPING, EXPORTS = "nki.typing", "__all__"
@@ -24,7 +25,7 @@ def without_spare_imports(text: str, functions: Collection[str], before: Collect
     if TYPING not in text and not functions and EXPORTS not in text:
         return text
     tree = ast.parse(text)
-    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    read = tree_names(tree)
     removed = {*before} - {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     return cst.parse_module(text).visit(_Imports(read, functions, removed)).code
 

@@ -10,6 +10,7 @@ import libcst.matchers as m
 
 from nki_mlir.migration.assertions import negated
 from nki_mlir.migration.inner_comments import lines_above
+from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.statement_transformer import StatementTransformer
 
 
@@ -32,7 +33,7 @@ def read_names(statements: Sequence[cst.BaseStatement]) -> set[str]:
     """Return the names that statements read."""
     block = cst.IndentedBlock(statements or [cst.SimpleStatementLine([cst.Pass()])])
     tree = ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return tree_names(tree, context=ast.Load)
 
 
 def _visited(statement: cst.BaseStatement, remover: "_Remover") -> cst.BaseStatement | None:

@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Iterable
 
+from nki_mlir.migration.python_trees import tree_names
+
 SIMPLE = re.compile(r"^[\w.]+$|^[\w.]+\[[\w.]+\]$")
 
 
@@ -199,7 +201,7 @@ def _distance(upper: str, lower: str) -> int | None:
 
 def names(text: str) -> set[str]:
     """Return the names that a text reads."""
-    return {n.id for n in ast.walk(_tree(text)) if isinstance(n, ast.Name)}
+    return tree_names(_tree(text))
 
 
 def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:

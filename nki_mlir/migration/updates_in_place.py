@@ -17,6 +17,7 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.names import Substitution
 from nki_mlir.migration.parameters import tree_of_statements
+from nki_mlir.migration.python_trees import tree_names
 
 # Instructions whose result at an element reads their operands at this element alone.
 ELEMENTWISE = ("activation", "affine_select", "reciprocal", "scalar_tensor_tensor", "tensor_copy", "tensor_scalar",
@@ -73,8 +74,8 @@ class _Blocks(cst.CSTTransformer):
                 k += 1
                 continue
             allocation = self.allocation(tree)
-            used = set() if allocation is not None or self.keeps_no_tile(tree) else _names(tree, ast.Load)
-            bound = _names(tree, ast.Store)
+            used = set() if allocation is not None or self.keeps_no_tile(tree) else tree_names(tree, context=ast.Load)
+            bound = tree_names(tree, context=ast.Store)
             alive = {name: tile for name, tile in alive.items() if name not in used | bound and not tile.names & bound}
             if allocation is not None:
                 alive[allocation.name] = allocation
@@ -125,11 +126,6 @@ class _Blocks(cst.CSTTransformer):
         renamed = instruction.visit(Substitution({new.name: cst.Name(name)}))
         assert isinstance(renamed, cst.SimpleStatementLine)
         return renamed
-
-
-def _names(tree: ast.stmt, context: type) -> set[str]:
-    """Return the names that a statement reads (``ast.Load``) or binds (``ast.Store``)."""
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, context)}
 
 
 def _tree(statement: cst.BaseStatement) -> ast.stmt:
