@@ -63,12 +63,17 @@ class KernelFunction(NamedTuple):
 def write_signature(function: Operation, make: Attributes, arguments: Sequence[Mapping[str, Any]],
                     grid: Sequence[int], results: Sequence[int]) -> None:
     """Set the attributes of a function whose block is complete. ``arguments`` are the marks of each argument."""
-    kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    set_argument_types(function)
     attributes = function.attributes
-    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
     attributes["arg_attrs"] = ir.ArrayAttr.get([
         ir.DictAttr.get({name: make.value(value) for name, value in marks.items()}) for marks in arguments])
     attributes["nki.grid"], attributes["nki.results"] = make.value(tuple(grid)), make.value(tuple(results))
+
+
+def set_argument_types(function: Operation) -> None:
+    """Set the type of a function without results to the types of its block's arguments."""
+    kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
 
 
 def kernel_functions(module: Module) -> list[KernelFunction]:

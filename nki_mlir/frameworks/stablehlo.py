@@ -25,6 +25,7 @@ from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.kernel_function import set_argument_types
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.environment import TARGET
 from nki_mlir.frameworks.registry import Callee, argument_list, callee_from, checked
@@ -456,8 +457,7 @@ def flatten_empty(module: Module) -> None:
                 view = memref.reinterpret_cast(argument.type, argument, [], [], [], [0], shape, strides)
             argument.replace_all_uses_except(view, view.owner)
         argument.set_type(flat)
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([argument.type for argument in block.arguments], []))
+    set_argument_types(function)
 
 
 __all__ = ["LinkedProgram", "run_linked", "simulate_linked"]

@@ -15,7 +15,7 @@ from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.tensor_values import compared, of_element, splat
+from nki_mlir.graph.tensor_values import compared, constant_splat, of_element, splat
 
 BITS = {"f32": 32, "bf16": 16, "f16": 16}               # floats that have the order of integers of that many bits
 ELEMENTWISE = frozenset((
@@ -92,11 +92,8 @@ def is_without_signs(value: Value) -> bool:
 
 def is_zero(value: Value) -> bool:
     """Return whether a value is the constant 0."""
-    op = defining(value)
-    attribute = op.attributes["value"] if op is not None and op.name == "stablehlo.constant" else None
-    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
-        return False
-    number = attribute.get_splat_value()
+    attribute = constant_splat(value)
+    number = None if attribute is None else attribute.get_splat_value()
     return isinstance(number, ir.FloatAttr) and number.value == 0.0
 
 

@@ -16,6 +16,7 @@ from math import inf
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Block, Module, Operation, Type, Value, ir, operations_of
+from nki_mlir.graph.tensor_values import constant_splat
 from nki_mlir.graph.upstream import define, exchange_for_call
 
 Sampled = tuple[str, int]               # "value", "position" or "truth", and the number
@@ -133,9 +134,8 @@ def starts_before_all(op: Operation, axis: int, direction: str) -> bool:
 
 def splat_of(value: Value) -> float | None:
     """Return the number of a constant of one number, that of an integer without sign; None for another value."""
-    op = defining(value)
-    attribute = op.attributes["value"] if op is not None and op.name == "stablehlo.constant" else None
-    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
+    attribute = constant_splat(value)
+    if attribute is None:
         return None
     number = attribute.get_splat_value()
     if isinstance(number, ir.FloatAttr):

@@ -19,6 +19,7 @@ from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.creation import buffer_type, structured_operation, terminator, value_of
 from nki_mlir.dialects.instruction_order import prefix_labels
+from nki_mlir.dialects.kernel_function import set_argument_types
 from nki_mlir.dialects.launch_members import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
@@ -60,14 +61,12 @@ def results_as_arguments(function: Operation) -> None:
 
 def sign(function: ir.Operation, inputs: int, outputs: int) -> None:
     """Mark a function with ``inputs`` inputs and ``outputs`` outputs as a kernel."""
-    block = function.regions[0].blocks[0]
     text, number = ir.StringAttr.get, ir.IntegerType.get_signless(64)
     with function.context:
         marks: list[dict[str, ir.Attribute]] = [{"nki.name": text(f"arg{k}")} for k in range(inputs)]
         marks += [{"nki.name": text(f"result{n}"), "nki.shared": ir.IntegerAttr.get(number, n)} for n in range(outputs)]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(m) for m in marks])
-        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(
-            [a.type for a in block.arguments], []))
+        set_argument_types(function)
         numbers = ", ".join(map(str, range(inputs, inputs + outputs)))
         function.attributes["nki.results"] = ir.Attribute.parse(f"[{numbers}]")
         for name in ("res_attrs", "sym_visibility"):
@@ -106,7 +105,7 @@ def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
             with ir.InsertionPoint.at_block_begin(block), function.location:
                 inside = value_of("nki.reinterpret", plain, argument)
             argument.replace_all_uses_except(inside, defining(inside))
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], []))
+    set_argument_types(function)
 
 
 def insert_kernels(function: Operation, kernels: Module) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, load, operations_of
 from nki_mlir.dialects.creation import applied, constant, terminator, value_of
-from nki_mlir.graph.tensor_values import compared, of_element, splat, transposed
+from nki_mlir.graph.tensor_values import compared, constant_splat, of_element, splat, transposed
 from nki_mlir.graph.upstream import exchange
 
 
@@ -91,11 +91,9 @@ def rewrite_powers(module: Module) -> None:
         kind = ir.RankedTensorType(op.results[0].type)
         if not isinstance(kind.element_type, ir.IntegerType):
             continue
-        constant_op = defining(op.operands[1])
-        exponent = constant_op.attributes["value"] if constant_op is not None and (
-            constant_op.name == "stablehlo.constant") else None
+        exponent = constant_splat(op.operands[1])
         with op.context, ir.InsertionPoint(op), op.location:
-            if isinstance(exponent, ir.DenseIntElementsAttr) and exponent.is_splat and (
+            if exponent is not None and (
                     0 <= (number := ir.IntegerAttr(exponent.get_splat_value()).value) <= kind.element_type.width):
                 exchange(op, [_power(op.operands[0], number)])
             else:

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Type, Value, ir
 from nki_mlir.dialects.creation import value_of
 
@@ -23,6 +24,13 @@ def splat(kind: Type, number: float) -> Value:
     attribute = ir.IntegerAttr.get(element, int(number)) if isinstance(element, ir.IntegerType) else (
         ir.FloatAttr.get(element, number))
     return value_of("stablehlo.constant", kind, value=ir.DenseElementsAttr.get_splat(kind, attribute))
+
+
+def constant_splat(value: Value) -> ir.DenseElementsAttr | None:
+    """Return the attribute of a constant whose elements are all one number; None for another value."""
+    op = defining(value)
+    attribute = op.attributes["value"] if op is not None and op.name == "stablehlo.constant" else None
+    return attribute if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat else None
 
 
 def compared(a: Value, direction: str, b: Value, order: str = "") -> Value:
