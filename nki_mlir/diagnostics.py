@@ -32,6 +32,11 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}:{self.column + 1}" if self.line else self.file
 
 
+def line_prefix(at: Location | None) -> str:
+    """Return the start of a note about a line, ``file:line: ``; "" without a line."""
+    return f"{at.file}:{at.line}: " if at is not None and at.line else ""
+
+
 # The warnings that were shown, as Python records them for a module.
 shown: dict[str | tuple[str, type[Warning], int], int] = {}
 

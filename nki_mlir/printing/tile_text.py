@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from nki_mlir.dialects.access import Linear, Ranges, Tile, dense, joined_dims
+from nki_mlir.dialects.access import Linear, Ranges, Tile, dense, is_row_major, joined_dims
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.scalar.dtypes import BOOL, DType
@@ -140,8 +140,7 @@ def _splits(counts: Sequence[int], shape: Sequence[int]) -> bool:
 
 def _is_dense(tile: Tile) -> bool:
     first = int(tile.on_chip)
-    steps, counts = tile.strides[first:], tile.shape[first:]
-    return all(n == 1 or a == b for n, a, b in zip(counts, steps, dense(counts)))
+    return is_row_major(tile.shape[first:], tile.strides[first:])
 
 
 def _without_repeats(dims: Dims) -> tuple[Dims, list[tuple[int, int]]]:

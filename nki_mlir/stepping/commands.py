@@ -7,7 +7,7 @@ from typing import TextIO
 
 import numpy as np
 
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, line_prefix
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.stepping.debugger import NOT_FINITE, Breakpoint, Debugger, Quit
 from nki_mlir.stepping.moment import Moment, Table
@@ -36,7 +36,7 @@ class CommandError(Exception):
 
 def headline(moment: Moment, reason: str) -> str:
     """Return one line that says where a run has stopped."""
-    where = f"{moment.at.file}:{moment.at.line}: " if moment.at is not None and moment.at.line else ""
+    where = line_prefix(moment.at)
     return f"{where}{moment.text}  [{reason}]"
 
 

@@ -22,6 +22,7 @@ from itertools import chain
 
 import numpy as np
 
+from nki_mlir.analysis.dead_code import covers
 from nki_mlir.dialects.access import PSUM, SBUF, Access, Linear, Tile, full_tile
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.op import NisaOp, Op, changed, on_engine
@@ -228,6 +229,12 @@ def entire(buffer: DeviceBuffer) -> Tile:
     row = buffer.bytes_per_partition // buffer.dtype.itemsize
     flat = full_tile(buffer, (buffer.partitions, row), buffer.dtype, buffer.space)
     return Tile(buffer, buffer.space, buffer.shape, buffer.dtype, flat.access, buffer.name)
+
+
+def writes_all(op: Op, buffer: DeviceBuffer) -> bool:
+    """Return whether an operation writes all of a buffer."""
+    return not (op.mask or op.limits) and any(
+        tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())
 
 
 def reading(op: Op, buffer: DeviceBuffer, destination: DeviceBuffer) -> Op:

@@ -14,14 +14,14 @@ any access to HBM.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from nki_mlir.analysis.dead_code import covers
+from nki_mlir.diagnostics import line_prefix
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.program import SPILLED
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
-from nki_mlir.targets.neuron.codegen.move_psum_results import entire
+from nki_mlir.targets.neuron.codegen.move_psum_results import entire, writes_all
 from nki_mlir.targets.neuron.codegen.schedule_instructions import run_counts, runs_of
 from nki_mlir.targets.neuron.codegen.step_table import room
 
@@ -116,9 +116,7 @@ def writes(op: Op, buffer: records.DeviceBuffer) -> bool:
 
 def overwrites(op: Op, buffer: records.DeviceBuffer) -> bool:
     """Return whether an operation writes all of a buffer and reads none of it."""
-    if op.mask or op.limits or any(tile.handle is buffer for _, tile in op.sources()):
-        return False
-    return any(tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())
+    return writes_all(op, buffer) and all(tile.handle is not buffer for _, tile in op.sources())
 
 
 def spill(code: records.Code, buffer: records.DeviceBuffer, uses: Sequence[RunUse]) -> None:
@@ -147,7 +145,7 @@ def spill(code: records.Code, buffer: records.DeviceBuffer, uses: Sequence[RunUs
                        if new is not None]
     declaring = uses[0].block
     declaring.buffers = [home, *(other for other in declaring.buffers if other is not buffer)]
-    where = f"{buffer.location.file}:{buffer.location.line}: " if buffer.location else ""
+    where = line_prefix(buffer.location)
     loads, stores = (sum(use.times * count for use, count in zip(uses, counts)) for counts in (
         [use.loads for use in uses], [use.stores for use in uses]))
     code.notes.append(f"{where}SBUF is full: {buffer.name or 'a tile'}, of {buffer.bytes_per_partition} bytes per "

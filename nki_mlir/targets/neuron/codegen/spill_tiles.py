@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf
 
-from nki_mlir.analysis.dead_code import covers
+from nki_mlir.diagnostics import line_prefix
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.isa.program import SPILLED
@@ -31,7 +31,7 @@ from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, reading
+from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, reading, writes_all
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.shared_tiles import spill_shared_tiles
@@ -204,7 +204,7 @@ class _Run:
         for buffer in written:
             self.writes[buffer] = self.writes.get(buffer, 0) + 1
             if (written_tile := self.tiles.get(buffer)) is not None:
-                fresh = buffer not in read and (not written_tile.position or self.overwrites(op, buffer))
+                fresh = buffer not in read and (not written_tile.position or writes_all(op, buffer))
                 written_tile.recipe = k if fresh and self.repeatable(op) else None
                 written_tile.recipe_ns = self.ns(op) if written_tile.recipe is not None else inf
                 written_tile.stale, written_tile.following = True, self.after[k]
@@ -236,7 +236,7 @@ class _Run:
         at = int(tile.next_use())
         if tile.overwritten[0] != at:
             op = self.run[at].op
-            tile.overwritten = at, tile.buffer not in {t.handle for _, t in op.sources()} and self.overwrites(
+            tile.overwritten = at, tile.buffer not in {t.handle for _, t in op.sources()} and writes_all(
                 op, tile.buffer)
         if tile.overwritten[1]:
             return 0.0
@@ -258,7 +258,7 @@ class _Run:
             tile.there = replace(tile.buffer, address=None)
             self.added.append(tile.there)
             read = tile.buffer in {t.handle for _, t in op.sources()}
-            if read or not self.overwrites(op, tile.buffer):
+            if read or not writes_all(op, tile.buffer):
                 self.restore(tile, k)
             tile.latest = tile.there
         self.resident[tile] = None
@@ -326,12 +326,6 @@ class _Run:
         return buffer if tile is None or tile.there is None else tile.there
 
     # -- facts ---------------------------------------------------------------------------------------------------------
-    @staticmethod
-    def overwrites(op: Op, buffer: DeviceBuffer) -> bool:
-        """Return whether an operation writes all of a buffer."""
-        return not (op.mask or op.limits) and any(
-            tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())
-
     def ns(self, op: Op) -> float:
         if op.queued:
             transfer = self.transfers.of(op)
@@ -408,7 +402,7 @@ class _Run:
         tiles = moved.tiles
         buffer = tiles[0].buffer if tiles else next(t.buffer for t in self.tiles.values()
                                                     if self.moved.get(line(t.buffer)) is moved)
-        where = f"{buffer.location.file}:{buffer.location.line}: " if buffer.location else ""
+        where = line_prefix(buffer.location)
         memory = "HBM" if self.space == SBUF else "SBUF"
         parts = [f"{moved.stores} copies to {memory} and {moved.loads} back"] if moved.stores or moved.loads else []
         parts += [f"computed again {moved.repeated} times"] if moved.repeated else []

@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
-from nki_mlir.diagnostics import KernelError, Unsupported
+from nki_mlir.diagnostics import KernelError, Unsupported, line_prefix
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
 from nki_mlir.dialects.isa.instruction import SourceIteration
 from nki_mlir.dialects.op import Op, changed
@@ -85,7 +85,7 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
     remaining, sizes = loops_to_keep(code.body, limit)
     notes = list(code.notes)
     for loop in remaining:
-        where = f"{loop.location.file}:{loop.location.line}: " if loop.location else ""
+        where = line_prefix(loop.location)
         notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
                      f"{limit} instructions")
     copies = {loop: max(1, min(body, limit) // max(1, sizes[loop.body])) for loop in remaining}
