@@ -283,18 +283,20 @@ def direct(changes: list[Change], files: list[str], jobs: int, select: str, resu
 def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, help="the number of mutants (1000, with --direct all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random choice of mutants (0)")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the random choice of mutants (0)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT",
-                        help="modules whose path has one of these texts")
+                        help="change only modules whose path has one of these texts")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at a time (2)")
     parser.add_argument("--table", type=Path, help="the file to write the table to")
     parser.add_argument("--record", nargs="*", metavar="TEST",
                         help="record which lines these tests run (all), and seed no faults")
     parser.add_argument("--direct", nargs="+", metavar="TESTFILE",
                         help="run these test files alone with all mutants of the modules")
-    parser.add_argument("--select", default="", metavar="EXPRESSION", help="of the names of tests, with --direct")
+    parser.add_argument("--select", default="", metavar="EXPRESSION",
+                        help="with --direct: run only the tests whose names match, as in pytest -k")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep each result as it comes, and continue")
-    parser.add_argument("--seconds", type=float, default=inf, help="of tests for each mutant, with --direct (all)")
+    parser.add_argument("--seconds", type=float, default=inf,
+                        help="with --direct: run tests for so many seconds with each mutant (all tests)")
     return parser
 
 

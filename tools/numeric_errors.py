@@ -347,7 +347,8 @@ def measured(chunks: int) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the errors of scalar functions and conversions.")
-    parser.add_argument("--chunks", type=int, default=CHUNKS, help=f"of {CHUNK:,} values of float32 ({CHUNKS})")
+    parser.add_argument("--chunks", type=int, default=CHUNKS,
+                        help=f"how many chunks of {CHUNK:,} float32 values to compute ({CHUNKS})")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     RESULTS.write_text(json.dumps(measured(options.chunks), indent=1) + "\n")

@@ -60,7 +60,7 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
         check_result(out, length)
         accumulates = False
         if is_transpose:
-            require(accumulate is not True, "nc_matmul in transpose mode overwrites", fix="leave accumulate out")
+            require(accumulate is not True, "nc_matmul in transpose mode overwrites dst", fix="leave accumulate out")
         else:
             accumulates = accumulation(low.core_view(out), accumulate)
         if is_transpose:

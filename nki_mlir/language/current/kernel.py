@@ -109,7 +109,7 @@ class Kernel(CoreKernel):
             require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}",
                     fix=f"launch it as kernel[1] to kernel[{limit}], and loop over more blocks inside",
                     code="NKI-ARGUMENT")
-        require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}",
+        require(all(n >= 1 for n in grid), f"an extent of the launch grid {list(grid)} is less than 1",
                 fix="give each axis an extent of 1 or more", code="NKI-ARGUMENT")
         named = tuple(range(grid[0])) if len(grid) == 1 and grid[0] > 1 else cores_of(cores)
         return self.with_changes(grid=grid, cores=named, has_grid=True, lnc=cores_in(grid))
