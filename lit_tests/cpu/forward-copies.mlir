@@ -80,6 +80,48 @@ func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared 
   return
 }
 
+// A product whose rows fill no more than a register tile reads each element of the factor with its columns once, so it
+// reads the input. One with more rows reads the factor again and again, from the tile.
+// CHECK-LABEL: // @few_rows(a, b, y)
+// CHECK-NEXT:  //   add_4x128x64_float32_{{.*}}(a, b, y)
+#k_m = affine_map<(m, n, k) -> (k, m)>
+#k_n = affine_map<(m, n, k) -> (k, n)>
+#m_n = affine_map<(m, n, k) -> (m, n)>
+!factor = memref<64x128xf32, "hbm">
+!factor_tile = memref<64x128xf32, "sbuf">
+!few = memref<64x4xf32, "hbm">
+!few_sums = memref<4x128xf32, "hbm">
+func.func @few_rows(%a: !few {nki.name = "a"}, %b: !factor {nki.name = "b"}, %y: !few_sums {nki.name = "y"}) {
+  %t = memref.alloc() : !factor_tile
+  linalg.copy ins(%b : !factor) outs(%t : !factor_tile)
+  linalg.generic {indexing_maps = [#k_m, #k_n, #m_n], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %t : !few, !factor_tile) outs(%y : !few_sums) {
+  ^bb0(%l: f32, %r: f32, %o: f32):
+    %p = arith.mulf %l, %r : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// CHECK-LABEL: // @many_rows(a, b, y)
+// CHECK-NEXT:  //   copy_8192_float32_{{.*}}(b, [[TILE:memory.*]])
+// CHECK-NEXT:  //   add_64x128x64_float32_{{.*}}(a, [[TILE]], y)
+!many = memref<64x64xf32, "hbm">
+!many_sums = memref<64x128xf32, "hbm">
+func.func @many_rows(%a: !many {nki.name = "a"}, %b: !factor {nki.name = "b"}, %y: !many_sums {nki.name = "y"}) {
+  %t = memref.alloc() : !factor_tile
+  linalg.copy ins(%b : !factor) outs(%t : !factor_tile)
+  linalg.generic {indexing_maps = [#k_m, #k_n, #m_n], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %t : !many, !factor_tile) outs(%y : !many_sums) {
+  ^bb0(%l: f32, %r: f32, %o: f32):
+    %p = arith.mulf %l, %r : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
 // The pass alone.
 // ALONE-LABEL: func.func @only_read(
 // ALONE-SAME:    %[[X:[a-z0-9]+]]: {{.*}}"x"}, %[[Y:[a-z0-9]+]]:

@@ -5,8 +5,8 @@ before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
 The pass forwards a tile if only one copy of an input writes the tile, and nothing writes the input before the tile's
-last use. A product reads the input if rows of the factor with its columns are as short as those of a register tile, and
-follow each other.
+last use. A product reads the input as the factor with its columns if it reads each element once, since its rows fill no
+more than a register tile, or if rows of the factor are as short as those of a register tile, and follow each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def readers_on_source(copy: cpu.Compute, users: Sequence[cpu.RoutineCall], chang
 
 def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
     """Return a computation that reads the tile as one that reads the source."""
-    if contraction_of(user.nest) is not None and not reads_a_panel(user, copy):
+    if contraction_of(user.nest) is not None and not reads_a_panel(user, copy) and not reads_once(user, copy):
         return None
     nest, regions, tile = user.nest, list(user.regions), copy.regions[1].root
     if any(region.root is tile for region in user.output_regions):
@@ -100,6 +100,17 @@ def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:
     return [region.root for region in product.regions].index(tile) == contraction.vector and (
         product.nest.inputs[contraction.vector].strides[summed] == columns <= tile_of(columns).width
         and copy.nest.inputs[0].strides == copy.nest.outputs[0].strides == (1,))
+
+
+def reads_once(product: cpu.Compute, copy: cpu.Compute) -> bool:
+    """Return whether a product reads a copied tile as the factor with its columns, each element once: it has no more
+    rows than a register tile."""
+    contraction = contraction_of(product.nest)
+    if contraction is None or not isinstance(product.function, Nest) or len(product.nest.reduced) != 1:
+        return False
+    columns, rows = (1 if axis is None else product.nest.extents[axis] for axis in (contraction.column, contraction.row))
+    return [region.root for region in product.regions].index(copy.regions[1].root) == contraction.vector and (
+        rows <= tile_of(columns).rows and copy.nest.inputs[0].strides == copy.nest.outputs[0].strides)
 
 
 def is_kept_for(function: cpu.NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
