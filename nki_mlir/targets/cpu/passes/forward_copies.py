@@ -108,7 +108,8 @@ def reads_once(product: cpu.Compute, copy: cpu.Compute) -> bool:
     contraction = contraction_of(product.nest)
     if contraction is None or not isinstance(product.function, Nest) or len(product.nest.reduced) != 1:
         return False
-    columns, rows = (1 if axis is None else product.nest.extents[axis] for axis in (contraction.column, contraction.row))
+    rows = 1 if contraction.row is None else product.nest.extents[contraction.row]
+    columns = product.nest.extents[contraction.column]
     return [region.root for region in product.regions].index(copy.regions[1].root) == contraction.vector and (
         rows <= tile_of(columns).rows and copy.nest.inputs[0].strides == copy.nest.outputs[0].strides)
 
