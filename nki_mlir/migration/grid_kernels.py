@@ -59,6 +59,18 @@ class GridKernels(TileObjects):
                 axes.add(0)
         return axes
 
+    def reduces(self, name: str) -> bool:
+        """Return whether a function of the file reduces over programs, itself or in a function that it calls."""
+        called, functions = [name], set[str]()
+        while called:
+            functions.add(called[-1])
+            calls = [node.func for node in ast.walk(self.trees[called.pop()])
+                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)]
+            if any(self.parameters.meaning(function) == "nl.all_reduce" for function in calls):
+                return True
+            called += {f.id for f in calls if isinstance(f, ast.Name)} & self.trees.keys() - functions
+        return False
+
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
         """Replace the index of a program by the variable of a loop over the grid."""
         if not self.on_grid:

@@ -26,13 +26,16 @@ COMPUTED = cst.Comparison | cst.BinaryOperation | cst.BaseNumber | cst.SimpleStr
 LAZY = (cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
 Note = Callable[[cst.CSTNode, cst.CSTNode], None]
 
+NO_VECTORS = "no value of the new text is an index vector or a mask"
+
 
 class NeedsInlining(Exception):
-    """Ends the rewriting of a function that calls another one with index vectors; its text is the callee's name."""
+    """Ends the rewriting of a function that calls another one with index vectors, or one that reduces over programs;
+    its text is the callee's name."""
 
-    def __init__(self, name: str, line: int) -> None:
+    def __init__(self, name: str, line: int, reason: str = NO_VECTORS) -> None:
         super().__init__(name)
-        self.line = line            # of the call
+        self.line, self.reason = line, reason           # of the call
 
 
 def is_inlinable(function: cst.FunctionDef) -> bool:

@@ -37,7 +37,13 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.grid_kernels import GridKernels
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
-from nki_mlir.migration.inlined_helpers import NeedsInlining, is_inlinable, readable_elsewhere, with_inlined_calls
+from nki_mlir.migration.inlined_helpers import (
+    NO_VECTORS,
+    NeedsInlining,
+    is_inlinable,
+    readable_elsewhere,
+    with_inlined_calls,
+)
 from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
 from nki_mlir.migration.names import Names, nodes_of, parsed
 from nki_mlir.migration.parameters import (
@@ -124,6 +130,9 @@ class Kernels(GridKernels):
                                                                                    ) else None
         if any(is_index(fact) for fact in (*positional, *keywords.values())):
             self.inlined_or_left(name, f"an index vector or a mask of {name}: pass starts and sizes instead")
+        if self.reduces(name):
+            self.inlined_or_left(name, f"nl.all_reduce in {name}: reduce in the kernel",
+                                 "the programs of the kernel become loops, between which it reduces")
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
         counts, self.counts_elsewhere = self.counts_elsewhere or self.counts(), None
@@ -171,12 +180,12 @@ class Kernels(GridKernels):
             facts[next(iter(facts))] = TileObject(name.partition(".")[0])
         return facts
 
-    def inlined_or_left(self, name: str, why: str) -> NoReturn:
-        """If the body of the called function can replace the call, end the rewriting of the caller, to begin anew; else
-        leave the statement."""
+    def inlined_or_left(self, name: str, why: str, reason: str = NO_VECTORS) -> NoReturn:
+        """If the body of the called function can replace the call, end the rewriting of the caller, to begin anew, for
+        that reason; else leave the statement."""
         caller = self.callers[-1] if self.callers else ""
         if name != caller and (caller, name) not in self.inlined and is_inlinable(self.functions[name]):
-            raise NeedsInlining(name, self.line)
+            raise NeedsInlining(name, self.line, reason)
         self.left(why)
 
     def is_function(self, name: str) -> bool:
@@ -235,8 +244,7 @@ class Kernels(GridKernels):
                 self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
                 self.inlined.add((name, str(error)))
                 self.line = error.line
-                self.report.changed(self.line, f"the body of {error} replaces its call, because no value of the new "
-                                               "text is an index vector or a mask")
+                self.report.changed(self.line, f"the body of {error} replaces its call, because {error.reason}")
                 callee = self.borrowed.get(str(error)) or self.functions[str(error)]
                 self.functions[name] = with_inlined_calls(self.functions[name], str(error), callee, self.replaced)
                 self.trees[name] = tree_of(self.functions[name])

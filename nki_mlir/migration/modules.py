@@ -184,9 +184,12 @@ class SourceModule:
     def rewrite_others(self) -> None:
         """Rewrite the functions that no kernel calls."""
         kernels = self.kernels
-        for name in list(kernels.functions):
+        for name in reversed(list(kernels.functions)):          # callers first: what they inline may not be needed
             if name not in kernels.rewrites:
+                is_removed = self.is_removed(name)          # a report would name lines that the new text lacks
+                self.report.muted += is_removed
                 kernels.rewrite(name, kernels.inferred(name), False)
+                self.report.muted -= is_removed
 
     def text(self) -> str:
         """Return the file's text in the current generation, once its functions are rewritten."""
@@ -222,7 +225,7 @@ class SourceModule:
         for name in self.entries:
             axes = kernels.program_axes(name)
             grids = self.launches.get(name, [])
-            if axes == {0} and grids and all(terms.number(g) in (1, 2) for g in grids):
+            if axes == {0} and grids and all(terms.number(g) in (1, 2) for g in grids) and not kernels.reduces(name):
                 kernels.on_cores.add(name)
             elif axes:
                 self.gridded |= {n: max(axes) + 1 for n in (name, *(a for a, k in self.aliases.items() if k == name))}
@@ -454,8 +457,8 @@ class Host(GridAxes):
     def _simulated(self, node: cst.BaseExpression) -> bool:
         return isinstance(node, cst.Name) and self.module.entries.get(node.value) == "simulation"
 
-    def _launched(self, kernel: cst.BaseExpression, arguments: Sequence[cst.Arg],
-                  simulated: bool) -> cst.BaseExpression:
+    def _launched(self, kernel: cst.BaseExpression, arguments: Sequence[cst.Arg], simulated: bool
+                  ) -> cst.BaseExpression:
         call_arguments = list(arguments)
         if isinstance(kernel, cst.Call) and MODULE.code_for_node(kernel.func) == "functools.partial":
             call_arguments = [*call_arguments, kernel.args[1]]
@@ -466,8 +469,7 @@ class Host(GridAxes):
         function = kernel
         if simulated:
             function = cst.Call(cst.parse_expression(f"{self.nki}.simulate"), [cst.Arg(kernel)])
-        call_arguments = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in call_arguments]
-        return cst.Call(function, call_arguments)
+        return cst.Call(function, [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in call_arguments])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         """Rewrite a kernel decorator; report a kernel's ``benchmark_result``."""
@@ -484,8 +486,7 @@ class Host(GridAxes):
         read = read_without_import(ast.parse(updated_node.code))
         for alias, path in (("functools", "functools"), ("math", "math"), ("np", "numpy"), ("nki", "nki"),
                             ("nisa", "nki.isa"), ("nl", "nki.language")):
-            name = self.names.alias(alias)
-            if name in read:
+            if (name := self.names.alias(alias)) in read:
                 missing.append(f"import {path}" if path == name else f"import {path} as {name}")
         if not missing:
             return updated_node
@@ -495,6 +496,5 @@ class Host(GridAxes):
             at = 1 if updated_node.body and updated_node.get_docstring() else 0
         body = list(updated_node.body)
         for text in reversed(missing):
-            k = import_position(text, body, at)
-            body[k:k] = [cst.parse_statement(text)]
+            body.insert(import_position(text, body, at), cst.parse_statement(text))
         return updated_node.with_changes(body=body)

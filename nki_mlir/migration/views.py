@@ -66,6 +66,7 @@ class NamedView:
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
     """Return the text of a subscript of ``size`` elements from ``start``."""
     if step != "1":
+        step = terms.bare(step)
         return f"{start}:{_stop(start, size, step, dimension)}:{step}"
     if start == "0" and dimension and terms.same(size, dimension):
         return ":"
@@ -83,7 +84,8 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
     if first is not None and by is not None and 0 <= first < by:
         if first == by - 1 or size == f"{dimension} // {step}":
             return terms.multiply(step, size)
-        return terms.simplified(f"{step} * ({size}) - {by - 1 - first}")
+        stop = f"{terms.multiply(step, size)} - {by - 1 - first}"
+        return stop if size.isidentifier() else terms.simplified(stop)
     last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
     stop = terms.add(last, "1")
     shorter = terms.simplified(stop)

@@ -4,9 +4,11 @@
 import numpy as np
 import pytest
 
+from nki_mlir.compat import install
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 
+from .test_migration import loaded
 from .test_text import HEAD, assert_same_values, new_text
 
 ROWS = (np.arange(48 * 8, dtype=np.float32).reshape(48, 8) % 13 - 5) / 4
@@ -111,3 +113,39 @@ def test_what_is_left(statements, why):
     report = MigrationReport("kernel.py")
     text = rewritten(HEAD + kernel_with(statements), report)
     assert [entry.text for entry in report.entries if entry.left] == [why] and "nl.all_reduce(" in text
+
+
+BY_HELPERS = HEAD.rpartition("@nki.jit")[0] + """def of_all(part, op=np.add):
+    return nl.all_reduce(part, op=op, program_axes=[0])
+
+
+def mean_of_all(tile, count):
+    # over the columns of all programs
+    total = of_all(nl.sum(tile, axis=1))
+    return total * (1.0 / count)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i = nl.program_id(0)
+    tile = nl.load(x[nl.ds(i * 24, 24)], dtype=nl.float32)
+    nl.store(out[nl.ds(i * 24, 24)], tile - mean_of_all(tile, 16))
+    return out
+"""
+
+
+@pytest.mark.parametrize("launch", ["", "\n\n\nresult = kernel[2](np.ones((48, 8), np.float32))\n"])
+def test_helpers_that_reduce_are_inlined(launch, tmp_path):
+    report = MigrationReport("kernel.py")
+    text = rewritten(BY_HELPERS + launch, report)
+    assert report.is_complete and "def of_all" not in text and "def mean_of_all" not in text
+    assert "def kernel(x, grid=(1,)):" in text and "# over the columns of all programs" in text
+    assert "kernel(np.ones((48, 8), np.float32), grid=(2,))" in text or not launch
+    install()
+    values = []
+    for name, source in ("reduced_old", BY_HELPERS), ("reduced_new", rewritten(BY_HELPERS, MigrationReport("kernel.py"))):
+        (tmp_path / f"{name}.py").write_text(source)
+        kernel = loaded(tmp_path / f"{name}.py", name).kernel
+        values.append((kernel[2] if name == "reduced_old" else kernel).run((ROWS,), {} if name == "reduced_old" else {"grid": (2,)}, "eager"))
+    np.testing.assert_array_equal(*values)
