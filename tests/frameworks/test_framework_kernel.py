@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.framework_kernel import CACHE, FrameworkKernel, read_config
 from nki_mlir.frameworks.registry import callee_from
 from nki_mlir.graph.custom_call import BadConfig
@@ -47,6 +48,14 @@ def test_dump__written_parameters_are_results():
     record = read_config(config)
     assert record.name == "add_into" and [o.shape for o in record.operands] == [(32, 16)] * 2
     assert [(r.shape, str(r.dtype)) for r in record.results] == [((32, 16), "float32")]
+
+
+def test_dump__written_parameters_are_no_results_if_the_kernel_returns_them():
+    for kernel_return in (None, False):
+        kernel = ArrayKernel(func=add_into, func_name="add_into", kernel_return=kernel_return)
+        assert kernel.dump_config(X, X, X).output_names == ["out"]
+    with pytest.raises(NkiMlirError, match="the input tensor out is written, but it is immutable"):
+        ArrayKernel(func=add_into, func_name="add_into", kernel_return=True).dump_config(X, X, X)
 
 
 def test_dump__says_everything_a_call_needs():

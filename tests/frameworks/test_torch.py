@@ -430,6 +430,8 @@ def test_error__tensor_that_is_not_one_array_of_numbers(convert, what, fix):
         kernels.scaled(convert(A), 2.0)
     assert error.value.at.file == __file__
     assert f"fix: convert it first: x.{fix}" in str(error.value)
+    with pytest.raises(NotStrided, match=f"{what} is passed to kernel sum_and_difference"):
+        kernels.sum_and_difference(A, convert(A))
 
 
 @pytest.mark.filterwarnings("ignore")
