@@ -3,6 +3,7 @@
 // many parts there are, and steps from part to part.
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=spread-nests %s | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=spread-nests{least=10000} %s | FileCheck %s --check-prefix=FEW
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes=spread-nests{together=1000} %s | FileCheck %s --check-prefix=MANY
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes=spread-nests %s | FileCheck %s --check-prefix=ONE
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --spread-nests %s | FileCheck %s --check-prefix=ALONE
 
@@ -32,7 +33,9 @@ func.func @beside(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}, %a
   return
 }
 
-// Nothing has woken the threads here.
+// Nothing has woken the threads here, unless such short computations together are worth it.
+// MANY-LABEL:  // @by_itself(
+// MANY-NEXT:   //   nki_spread(copy_32768_float32_{{[0-9a-f]+}}, 2, 2, a, 131072, b, 131072)
 // CHECK-LABEL: // @by_itself(
 // CHECK-NEXT:  //   copy_65536_float32_{{.*}}(a, b)
 func.func @by_itself(%a: !rows {nki.name = "a"}, %b: !rows {nki.name = "b"}) {

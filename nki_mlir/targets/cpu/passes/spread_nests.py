@@ -6,8 +6,10 @@ after:   copy(w, tile) on the pool; sums += x' * tile on the pool; copy(w + 2621
 
 A computation is divided if it is worth to wake the threads for it, and nothing around it runs on the pool. Idle threads
 spin for a while before they sleep. So in a block in which the pass has divided a computation it costs little to divide
-others, which need not be long enough to wake a thread. The pass runs after those that join and forward computations:
-these see undivided computations, and a loop over chunks on the pool needs fewer jobs than one for each computation.
+others, which need not be long enough to wake a thread; nor need they be if many of them follow each other.
+
+The pass runs after those that join and forward computations: these see undivided computations, and a loop over chunks
+on the pool needs fewer jobs than one for each computation.
 """
 
 from nki_mlir.targets.cpu.contraction import TileProduct, multiplies_in_pairs
@@ -29,14 +31,17 @@ from nki_mlir.targets.runtime import host
 class SpreadNests(FunctionPass, name="spread-nests"):
     worth: int = 50_000         # nanoseconds of work, roughly, for which it is worth to wake threads
     least: int = 1_000          # nanoseconds of work, roughly, that are worth a job for threads that are awake
+    together: int = 200_000     # nanoseconds of such computations in a block for which it is worth to wake threads
 
     def rewrite(self, function: NativeFunction) -> None:
         if has_pool(function):
             self.block(function.body)
 
     def block(self, block: NativeBlock) -> None:
+        costs = [cost_of(node.nest) for node in block.nodes if isinstance(node, Compute)]
         self.divide(block, self.worth)
-        if any(isinstance(node, Spread) for node in block.nodes):
+        if any(isinstance(node, Spread) for node in block.nodes) or (
+                sum([cost for cost in costs if cost >= self.least]) >= self.together):
             self.divide(block, self.least)
         for node in block.nodes:
             if not (isinstance(node, NativeLoop) and node.on_pool):
