@@ -145,8 +145,10 @@ def checked(migrated_files: "list[Migrated]", kernel: str, arguments: list[str],
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
     if arguments == ["cases"] and len(migrated_files) > 1:
         migrated_files = list(filter(has_cases, migrated_files)) or migrated_files
-    lines = [line for file in migrated_files for line in (
-        check.check_cases(file) if arguments == ["cases"] else check.check(file, kernel, arguments, grid))]
+
+    def compared(file: "Migrated") -> list[str]:
+        return check.check_cases(file) if arguments == ["cases"] else check.check(file, kernel, arguments, grid)
+    lines = [line for file in migrated_files for line in check.with_explained_quotients(file, compared(file), compared)]
     print("\n".join(lines), file=sys.stderr)
     return int(any(line.startswith(("DIFFERS", "FAILS")) for line in lines))
 

@@ -50,9 +50,9 @@ def is_repeated(source: TensorFact, into: TensorFact) -> bool:
 
 class ElementwiseTexts(OperandMasks):
     """The part of the rewriter for elementwise operations of tiles. ``broadcasts``: tensors have the methods
-    ``broadcast`` and ``expand_dim``, as in newer releases."""
+    ``broadcast`` and ``expand_dim``, as in newer releases. ``exact_quotients``: they stay ``nl.divide``."""
 
-    broadcasts = True
+    broadcasts, exact_quotients = True, False
 
     def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
         """Return the texts of two operands in one shape, and the fact with that shape."""
@@ -437,10 +437,11 @@ class ElementwiseTexts(OperandMasks):
         return pair[0], pair[1], f"{QUOTIENT}({pair[at][0]}{argument})"
 
     def must_be_exact(self, *facts: Fact, dtype: str = "") -> bool:
-        """Return whether a quotient of values with these facts, in that dtype, is a quotient of integers."""
-        is_integer = dtype in INTEGERS or any(isinstance(f, TensorFact) and f.dtype in INTEGERS for f in facts)
-        self.report.changed(self.line, EXACT if is_integer else INVERTED)
-        return is_integer
+        """Return whether a quotient of values with these facts, in that dtype, stays: one of integers, or any."""
+        is_exact = self.exact_quotients or dtype in INTEGERS or any(
+            isinstance(f, TensorFact) and f.dtype in INTEGERS for f in facts)
+        self.report.changed(self.line, EXACT if is_exact else INVERTED)
+        return is_exact
 
     def exact(self, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
         """Return a quotient that is rounded once, which the simulator computes."""

@@ -51,11 +51,13 @@ class Migrated:
         return self.new.replace("\n", "\r\n") if b"\r\n" in self.path.read_bytes() else self.new
 
 
-def migrated(path: Path, release: str, only: Collection[Path] | None = None) -> list[Migrated]:
+def migrated(path: Path, release: str, only: Collection[Path] | None = None, exact_quotients: bool = False
+             ) -> list[Migrated]:
     """Migrate a file, or all Python files of a directory together, so that a call finds the new form of a kernel in
-    another file. With ``only``, migrate just these files of the directory."""
+    another file. With ``only``, migrate just these files of the directory. ``exact_quotients`` stay ``nl.divide``,
+    which no device has."""
     try:
-        return _migrated(path, release, only)
+        return _migrated(path, release, only, exact_quotients)
     except (RecursionError, KeyError) as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, RecursionError):
@@ -89,7 +91,7 @@ def _files_below(path: Path, only: Collection[Path] | None) -> list[Path]:
     return files
 
 
-def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[Migrated]:
+def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quotients: bool) -> list[Migrated]:
     if release not in OF_CURRENT:
         raise MigrationError(what=f"there is no release {release} to migrate to",
                              how=f"choose one of {', '.join(OF_CURRENT)}")
@@ -112,6 +114,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None) -> list[M
         report = reports.get(file) or MigrationReport(str(file), muted=1)
         modules[file] = SourceModule(with_named_imports(neighbours[file]), report, _launched(file, neighbours, gridded))
         modules[file].kernels.is_written = file in texts
+        modules[file].kernels.exact_quotients = exact_quotients
         modules[file].kernels.broadcasts = release in releases_with(f"{TENSOR}.broadcast")
     rewrite_together(modules)
     results = []

@@ -349,6 +349,38 @@ def test_kernels_of_cases_that_cannot_be_rewritten_are_printed(file, capsys):
     assert "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 
+ROUNDED = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.jit
+def rounded(x):
+    out = nl.ndarray(x.shape, dtype=nl.int8, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(nl.load(x) / 7.0, dtype=nl.int8))
+    return out
+
+
+def cases():
+    return [(rounded, (np.float32([[-689.5, 70.0], [-675.5, 3.0]]),))]
+"""
+
+
+def test_check_explains_differences_by_the_last_bit_of_quotients(file, capsys):
+    file.write_text(ROUNDED)
+    assert main([str(file), "--quiet", "--check", "cases"]) == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("rounded")] == [
+        f"rounded on {on}: the same values within 0.0104; with nl.divide for the reciprocals they are equal"
+        for on in ("eager", "interpreter", "jit", "isa")]
+
+
+def test_check_reports_other_differences_beside_quotients(file, capsys, monkeypatch):
+    monkeypatch.setattr("nki_mlir.migration.terms.inverse", lambda text: "0.5")
+    file.write_text(ROUNDED)
+    assert main([str(file), "--quiet", "--check", "cases"]) == 1
+    assert "DIFFERS: rounded on eager by " in capsys.readouterr().err
+
+
 LEFT_HELPERS = """
 
 def least(dtype):
