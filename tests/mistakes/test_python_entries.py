@@ -101,7 +101,7 @@ def test_error__names_what_the_entry_takes(call, text):
 
 
 @pytest.mark.parametrize("jit", [nki.jit, beta.jit], ids=["current", "beta"])
-@pytest.mark.parametrize("function", [len, np.sum, np.add, math.sin, "a".join], ids=str)
+@pytest.mark.parametrize("function", [len, np.sum, np.add, math.sin, "a".join], ids=lambda function: function.__name__)
 def test_function_that_is_not_written_in_python__is_no_kernel(jit, function):
     with pytest.raises(NkiMlirError, match=rf"{function.__name__} is not a function that is written in Python \[") as caught:
         jit(function)(X)
