@@ -283,7 +283,7 @@ CANDIDATES = {
     "copies code into a function": Candidate(before("import functools\ndef other(x):\n    return x\n"
                                                     "functools.wraps(other).func(nl.load, other, ('__code__',), ())"),
                                              verdict="refused", code=FORBIDDEN),
-    "changes a class": Candidate(before("kind = type(nki.jit(print))\nkind.specialize = print"), verdict="refused",
+    "changes a class": Candidate(before("kind = type(nki.jit(lambda x: x))\nkind.specialize = print"), verdict="refused",
                                  code="NKI-KERNEL-RAISED"),
     "knows the given seed": Candidate(
         BETA + "@nki.jit\ndef kernel(x):\n    known = np.random.default_rng(0).standard_normal((128, 64))\n" + OUT +

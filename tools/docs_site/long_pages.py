@@ -36,7 +36,9 @@ def in_parts(name: str, text: str) -> dict[str, str]:
     count = ceil(height(text) / MOST_HEIGHT)
     parts: list[list[str]] = [[]]
     for section in sections:
-        if parts[-1] and height("".join(parts[-1])) + height(section) / 2 > (height(text) - height(head)) / count:
+        before, added = height("".join(parts[-1])), height(section)
+        if parts[-1] and (before + added / 2 > (height(text) - height(head)) / count
+                          or before + added > 1.25 * MOST_HEIGHT):
             parts.append([])
         parts[-1].append(section)
     title, _, introduction = head.partition("\n")
