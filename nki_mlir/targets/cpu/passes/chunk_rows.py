@@ -17,6 +17,7 @@ of a kernel's loop that follow each other, because each adds to the rows of the 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from nki_mlir.dialects.access import Linear
@@ -186,15 +187,21 @@ class Run:
     def cut_before(self, end: int, parts: Mapping[int, Chunk]) -> int:
         """Return the last number up to ``end`` in the second half of some nests such that nests before it leave fewest
         bytes in buffers for those from there on: buffers that cross a loop's end have all rows."""
-        number_of = {node: n for n, node in enumerate(self.nodes)}
-        buffers = {region.root for k in parts for region in self.call(k).regions}
-        lives = []
-        for buffer in buffers:
-            if isinstance(buffer, cpu.ScratchBuffer):
-                uses = [number_of[user] for user in self.users[buffer] if user in number_of]
-                lives.append((min(uses), max(uses), buffer.size))
+        lives = {buffer: self.lives[buffer] for k in parts for buffer in map(self.buffer, self.call(k).buffers)}
         return min(reversed([*sorted(parts)[len(parts) // 2:], end]),
-                   key=lambda k: sum(size for first, last, size in lives if first < k <= last))
+                   key=lambda k: sum(buffer.size for buffer, (first, last) in lives.items() if first < k <= last))
+
+    @cached_property
+    def lives(self) -> dict[cpu.ScratchBuffer, tuple[int, int]]:
+        """The numbers of the first and of the last node that use a buffer."""
+        lives: dict[cpu.ScratchBuffer, tuple[int, int]] = {}
+        for n, node in enumerate(self.nodes):
+            for buffer in map(self.buffer, node.buffers if isinstance(node, cpu.Compute) else ()):
+                lives[buffer] = lives.get(buffer, (n, n))[0], n
+        return lives
+
+    def buffer(self, number: int) -> cpu.ScratchBuffer:
+        return self.function.buffers[number]
 
     @staticmethod
     def first_nodes(end: int, parts: Mapping[int, Chunk], front: Sequence[int]
