@@ -10,7 +10,7 @@ axis, so the attempts end.
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.alone import ALONE, uncollected
 from nki_mlir.bindings import ir
@@ -24,6 +24,7 @@ from nki_mlir.capture.mlir_builder import MlirBuilder
 from nki_mlir.capture.operation_limit import limited
 from nki_mlir.capture.races.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
 from nki_mlir.capture.races.verdicts import Verdict
+from nki_mlir.capture.shared_tensors import SharedTensors
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.wrapping import wrap
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -42,6 +43,7 @@ class KernelOutput(NamedTuple):
     argument: int
     shape: tuple[int, ...]
     dtype: DType
+    shared: int | None          # its number among the tensors that all programs share; None for an input
     at: Location | None = None  # where the kernel allocates it
 
 
@@ -52,7 +54,7 @@ class Variant:
 
     partial_module: ir.Module
     outputs: list[KernelOutput]
-    structure: Any              # the form in which the kernel returned them: None, one tensor, or a tuple
+    structure: str | None       # the form in which the kernel returned them: None, one tensor, or a tuple
     unproved: int               # number of operations with a bound that is checked at run time
     open: frozenset[int] = frozenset()          # numbers of the outputs that a run may leave unwritten
     certain: frozenset[int] = frozenset()       # numbers of the outputs that every run writes
@@ -92,7 +94,7 @@ class Captured:
         return next(v for fixed, v in self.variants.items() if all(point[axis] == n for axis, n in fixed))
 
 
-Body = Callable[[MlirBuilder, Callable[..., object]], tuple[list[Buffer], object]]
+Body = Callable[[MlirBuilder, Callable[..., object]], tuple[list[Buffer], str | None]]
 
 
 def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] = (), *, target: str = DEFAULT_TARGET,
@@ -124,12 +126,15 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
                 raise failure or error from None
             if isinstance(outcome, Again):
                 plan.reasons.update(outcome.requests)
+                plan.shared = SharedTensors()
                 failure = outcome.error or failure
                 break
             # Programs with equal text share one module, so that it is compiled once.
             variants[fixed] = texts.setdefault(str(outcome[0].module), outcome[0]) if axes else outcome[0]
             programs.append(replace(outcome[1], identity=id(variants[fixed])))
         else:
+            if len(variants) > 1 and any(len(v.signature.shared) < len(plan.shared) for v in variants.values()):
+                continue                # a later program allocates a tensor of which an earlier one has no argument
             open_outputs = frozenset[int]().union(*(v.open for v in variants.values())).difference(
                 *(v.certain for v in variants.values()))
             if all(("written", n) in plan.reasons for n in open_outputs):
@@ -169,7 +174,8 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
             raise
         finally:
             current.reset(token)
-        results = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
+        results = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.shared, b.created_at)
+                   for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
         variant = Variant(module, results, structure, builder.unproved, *builder.output_writes.coverage(outputs),
                           late=builder.late if builder.late.complete else None)

@@ -7,7 +7,7 @@ verifies. Each builder then executes or emits the verified operation.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
@@ -76,6 +76,7 @@ class Builder:
     considering = False             # an emitted operation is only checked
     settles = False                 # rules that only older documents contest count as certain
     names_by_assignment = False     # tensors without a name are named after their variable
+    shares_by_name = False          # tensors that programs share are the same memory if they have the same name
 
     advance: Advance = staticmethod(ignore)         # reports an operation to the progress line
     error_of_call: ErrorOfCall = staticmethod(lambda error, buffers: error)
@@ -99,6 +100,7 @@ class Builder:
         self.private: dict[Buffer, tuple[object, ...]] = {}   # the keys of tensors in private HBM
         self.private_at: dict[tuple[object, ...], int] = {}      # the last number at each location
         self.touches = Touches(math.prod(grid) > 1, user_location)
+        self.shared_count = 0                       # tensors that all programs share
 
     # -- what builders do ----------------------------------------------------------------------------------------------
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
@@ -107,6 +109,12 @@ class Builder:
         """Allocate a buffer. Pass ``at``, the current location, if the only operation that writes the buffer follows at
         once."""
         raise InternalError("a builder must allocate")
+
+    def shared_key(self, name: str) -> Hashable:
+        """Return the key of the next tensor that all programs share, which is the same in all of them: its name, where
+        names identify such tensors, or else its number."""
+        self.shared_count += 1
+        return name if name and self.shares_by_name else self.shared_count
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
         """Return a zeroed SBUF buffer for ``key`` (a register, a generator state), which lives until the

@@ -13,6 +13,7 @@ from nki_mlir.capture.errors import UnrollLimit
 from nki_mlir.capture.index import NeedsValue, Symbol
 from nki_mlir.capture.loop_state import Trace
 from nki_mlir.capture.scope import Scope
+from nki_mlir.capture.shared_tensors import SharedTensors
 from nki_mlir.capture.waiting_result import WaitingResult
 from nki_mlir.diagnostics import Location, NkiMlirError
 
@@ -25,6 +26,7 @@ class UnrollPlan:
     reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     limit: int = 50_000
     replay: bool = True
+    shared: SharedTensors = field(default_factory=SharedTensors)    # of the programs that have been captured
 
 
 class CaptureAttempt(Builder):

@@ -19,6 +19,7 @@ from nki_mlir.capture.races.hazards import ProgramTouches, judge_loops, judge_pr
 from nki_mlir.capture.races.overlaps import happens, masks_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
+from nki_mlir.capture.shared_tensors import SharedTensors
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, values_of
@@ -48,7 +49,8 @@ class Launch:
     """State that the programs of one run share."""
 
     results: Container[tuple[object, ...]] = ()             # keys of the tensors in private HBM that are outputs
-    shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
+    shared: SharedTensors = field(default_factory=SharedTensors)
+    memory: dict[int, np.ndarray] = field(default_factory=dict)             # of the shared tensors, by number
     doubtful: bool = False                                  # capture may refuse what a program did
     memos: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
 
@@ -76,7 +78,7 @@ class EagerBuilder(Builder):
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
         self.memos = launch.memos
-        self.point, self.shared_count, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles(elements_meant)
+        self.point, self.fill, self.unwritten = point, fill, UnwrittenTiles(elements_meant)
         self.branches: list[Turn | None] = []       # current iteration of each open branch
         self.scope = object()               # scope of the tensors that this program creates
         self.deeds = 0                      # a hash of the operations: equal for programs that do the same
@@ -122,22 +124,17 @@ class EagerBuilder(Builder):
                   name: str) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
                         role="output" if shared else "local", turn=self.touches.turn)
-        key = self.shared_key(name)
-        if shared and key in self.launch.shared:
-            buffer.handle = self.launch.shared[key]
+        if shared:
+            buffer.shared = self.launch.shared.number(self.shared_key(name), shape, dtype, buffer.name)
+        if buffer.shared in self.launch.memory:
+            buffer.handle = self.launch.memory[buffer.shared]
         else:
             buffer.handle = self.fresh(buffer.physical_shape, dtype)
             if space == HBM:
                 buffer.handle = tracked(buffer.handle, buffer.name)
-            if shared:
-                self.launch.shared[key] = buffer.handle
-        self.shared_count += shared
+            if buffer.shared is not None:
+                self.launch.memory[buffer.shared] = buffer.handle
         return buffer
-
-    def shared_key(self, name: str) -> Hashable:
-        """Return the key of the next shared tensor. The n-th shared tensor of every program is the same memory, so the
-        keys are equal in all programs."""
-        return self.shared_count
 
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)

@@ -224,6 +224,13 @@ class SharedHbmInside(KernelError):
     fix = "allocate it at the top level of the kernel, before the loop, branch or call that uses it"
 
 
+class SharedTensorsDiffer(KernelError):
+    code = "NKI-PROGRAMS-DIFFER"
+    message = "Tensor {name} has mismatched shape or dtype across program instances: {here}, and {first} in another one"
+    why = "the programs of a grid share it: each allocates the same memory"
+    fix = "make the tensor alike in all programs, and select with subscripts"
+
+
 class NestedGrid(KernelError):
     code = "err_nested_kernel_with_spmd_grid"
     message = "a kernel calls {name} with its own launch grid"

@@ -19,6 +19,7 @@ from nki_mlir.capture.operands import Operands
 from nki_mlir.capture.operation_emitter import OperationEmitter
 from nki_mlir.capture.races.hazards import CaptureDependences
 from nki_mlir.capture.scope import Scope
+from nki_mlir.capture.shared_tensors import SharedTensor
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.waiting_result import WaitingResult, WaitingWriter
 from nki_mlir.capture.writes import OutputWrites
@@ -48,7 +49,7 @@ class MlirBuilder(OperationEmitter):
         self.orders = marks_by_label([key[2:] for key in plan.reasons if key[:2] == ("order", self.point_key)])
         self.unproved = 0                   # operations with bounds that a run checks
         self.dependences = CaptureDependences()
-        self.outputs: list[Buffer] = []
+        self.outputs: list[Buffer] = []     # the tensors that all programs share
         self.arguments: list[dict[str, Any]] = []         # attributes of the function's arguments
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
@@ -68,14 +69,14 @@ class MlirBuilder(OperationEmitter):
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
-        is_plain = not name and not attributes
+        is_plain, key = not name and not attributes, name
         name = self.new_name(name)
         private = self.new_private() if space == "hbm" and not shared else None
         if shared or (private is not None and ("output", *private) in self.plan.reasons):
             if self.recorder is not None:
                 self.recorder.repeatable = False
-            self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
-            return self.outputs[-1]
+            number = self.plan.shared.number(self.shared_key(key), shape, dtype, name)
+            return self.shared_parameter(number, SharedTensor(shape, dtype, name))
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, LateValue(late=self.late), self.scopes[-1],
                         turn=self.touches.turn)
         if self.recorder is not None:
@@ -89,6 +90,13 @@ class MlirBuilder(OperationEmitter):
         self.waiting = WaitingResult(buffer, named, location := at or user_location(2), at, not self.replaying)
         if not self.replaying:
             self.track(buffer, attributes, location)
+        return buffer
+
+    def shared_parameter(self, number: int, tensor: SharedTensor) -> Buffer:
+        """Return the buffer of the argument for a tensor that all programs share."""
+        buffer = self.parameter(tensor.shape, tensor.dtype, tensor.name, "output", **{"nki.shared": number})
+        buffer.shared = number
+        self.outputs.append(buffer)
         return buffer
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
@@ -361,6 +369,10 @@ class MlirBuilder(OperationEmitter):
     def finish(self, results: Sequence[Buffer]) -> Module:
         """Close the function, and return the module. ``nki.results`` has the numbers of the arguments that contain the
         results."""
+        allocated = {buffer.shared for buffer in self.outputs}
+        for number, tensor in enumerate(self.plan.shared.by_key.values()):
+            if number not in allocated:             # only other programs allocate it
+                self.shared_parameter(number, tensor)
         self.emit_waiting()
         if self.output_writes.flagged or self.first_uses.zeros:
             self.late.write()

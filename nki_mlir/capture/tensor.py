@@ -48,6 +48,7 @@ class Buffer:
     handle: Any = None          # an array (eager), or the holder of the SSA value (capture)
     scope: Any = None           # the block it was created in; eager: one object for each program
     role: str = "local"         # local, input or output
+    shared: int | None = None   # of an output: its number among the tensors that all programs share
     created_at: Location | None = None      # where the kernel allocates it, for tensors in HBM
     read_at: Location | None = None     # where the kernel first reads it, for outputs that nothing has written before
     live_range: Any = None      # on chip (``on_chip_memory.OnChipTile``)

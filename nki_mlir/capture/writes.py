@@ -250,23 +250,20 @@ class OutputWrites:
         location = self.builder.first_writes[buffer]
         self.reasons.setdefault(buffer, idle(at) if at is not None else
                                 f"the condition of the write at line {location.line} never holds")
-        if runs is not False and self.number(buffer) in self.flagged:
+        if runs is not False and buffer.shared in self.flagged:
             # all writes set the flag to 1, so they do not race
             outside, self.builder.accumulating = self.builder.accumulating, True
             self.builder.emit(MemsetOp, {"dst": self.flag(buffer)}, None, {"value": 1.0})
             self.builder.accumulating = outside
 
-    def number(self, buffer: Buffer) -> int:
-        return self.builder.outputs.index(buffer)
-
     def flag(self, buffer: Buffer) -> View:
-        return View.full(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
+        return View.full(self.builder.state(f"written.{buffer.shared}", (1, 1), INT32))
 
     def coverage(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
         """Return the numbers of the results that some run may leave unwritten, and of the outputs that every run
         writes."""
-        certain = frozenset(map(self.number, self.certain))
-        written = {self.number(b) for b in results if b.role == "output" and b in self.builder.first_writes}
+        certain = frozenset(b.shared for b in self.certain if b.shared is not None)
+        written = {b.shared for b in results if b.shared is not None and b in self.builder.first_writes}
         return frozenset(written - certain), certain
 
     def check(self, results: Sequence[Buffer]) -> None:
@@ -274,7 +271,7 @@ class OutputWrites:
         output."""
         grid, end = self.builder.grid, self.builder.scopes[0].end
         for buffer in dict.fromkeys(results):
-            if buffer.role != "output" or self.number(buffer) not in self.flagged:
+            if buffer.role != "output" or buffer.shared not in self.flagged:
                 continue
             flag = tile_of(self.flag(buffer), {})
             flag = flag.on(flag.handle.value)

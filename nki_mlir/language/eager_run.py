@@ -23,7 +23,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
-from nki_mlir.language.results import Traced, as_result, assemble, check_written, report_missing
+from nki_mlir.language.results import Traced, as_result, assemble, check_agreement, check_written, report_missing
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 
@@ -77,6 +77,7 @@ def results(kernel: EagerKernel, bound: Bound, arrays: list[np.ndarray], program
     programs = executed(kernel, bound, arrays, program, judge)
     buffers, structure = programs[0].buffers, programs[0].structure
     check_written(programs, kernel.location, kernel.must_write)
+    check_agreement((p.buffers for p in programs if p.structure is not None), kernel.location)
     report_missing([(b.handle, b.name, b.created_at or kernel.location) for b in buffers if b.role == "output"])
     names = {b.name for p in programs for b in p.updated}
     written = [array for array, spec in zip(arrays, bound.specs) if spec.name in names]

@@ -55,7 +55,7 @@ from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
 from nki_mlir.language.read_tensors import TensorsRead
-from nki_mlir.language.results import as_result, assemble, check_written, report_missing, structure_of_updates, traced
+from nki_mlir.language.results import as_result, assemble, check_written, report_missing, results_of, traced
 from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import DEFAULT_TARGET
@@ -303,7 +303,7 @@ class Kernel(Derived):
         programs: list[Traced] = []
         updated: set[int] = set()
 
-        def body(builder: "MlirBuilder", wrapped: Callable[..., object]) -> tuple[list[Buffer], object]:
+        def body(builder: "MlirBuilder", wrapped: Callable[..., object]) -> tuple[list[Buffer], str | None]:
             parameters = [builder.parameter(s.shape, s.dtype, s.name) for s in bound.specs]
             programs.append(self.trace(builder, wrapped, bound, parameters))
             updated.update(k for k, parameter in enumerate(parameters) if parameter in programs[-1].updated)
@@ -314,11 +314,7 @@ class Kernel(Derived):
         variants = list(captured.variants.values())
         described = variants[0].signature
         shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]
-        outputs, structure = variants[0].outputs, variants[0].structure
-        if structure is None:           # the parameters that some program wrote, in their order
-            written = {o.argument: o for v in variants for o in v.outputs}
-            outputs = [written[k] for k in sorted(written)]
-            structure = structure_of_updates(len(outputs))
+        outputs, structure = results_of(variants, self.location)
         results = []
         for output in outputs:
             argument = described.arguments[output.argument]

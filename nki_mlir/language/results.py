@@ -26,6 +26,7 @@ from nki_mlir.language.creation import emit
 if TYPE_CHECKING:
     import numpy as np
 
+    from nki_mlir.capture.attempts import KernelOutput, Variant
     from nki_mlir.targets.interpreter.unwritten_hbm import Tracked
 
 
@@ -36,6 +37,12 @@ class BadResult(KernelError, TypeError):
     code = "NKI-RESULT"
     message = "{what}"
     fix = "create outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return these tensors"
+
+
+class DifferentResults(BadResult):
+    message = "programs of the grid return different tensors: one returns {first}; another {other}"
+    why = "programs share their tensors in HBM in the order of allocation"
+    fix = "allocate and return the same tensors in the same order in all programs; let their subscripts differ"
 
 
 class GeneratorKernel(BadResult):
@@ -185,6 +192,26 @@ def is_complete(view: View) -> bool:
     steps = [d.free for d in view.dims if d.count != 1]
     inner = [math.prod(view.shape[k + 1:]) for k, d in enumerate(view.dims) if d.count != 1]
     return steps == inner and math.prod(view.shape) == math.prod(view.buffer.shape) and view.free.key == Index().key
+
+
+def check_agreement(programs: Iterable[Sequence["Buffer | KernelOutput"]], at: Location) -> None:
+    """Check that all programs of a grid that return tensors return the same ones. ``at`` is the kernel's location."""
+    returned = {tuple([b.name if b.shared is None else b.shared for b in buffers]): buffers for buffers in programs}
+    if len(returned) > 1:
+        first, other, *_ = [", ".join(b.name if b.shared is None else f"{b.name}, its shared tensor {b.shared}"
+                                      for b in buffers) for buffers in returned.values()]
+        raise DifferentResults(first=first, other=other).located(return_of(at))
+
+
+def results_of(variants: Sequence["Variant"], at: Location) -> tuple[list["KernelOutput"], str]:
+    """Return the results of a kernel of which each program has one of the variants, and their structure. ``at`` is the
+    kernel's location."""
+    check_agreement((v.outputs for v in variants if v.structure is not None), at)
+    outputs, structure = variants[0].outputs, variants[0].structure
+    if structure is not None:
+        return outputs, structure
+    written = {o.argument: o for v in variants for o in v.outputs}          # the parameters that some program writes
+    return [written[k] for k in sorted(written)], structure_of_updates(len(written))
 
 
 def check_written(programs: Sequence[Traced], at: Location | None, must_write: bool = True) -> None:

@@ -140,14 +140,11 @@ def point_text(point: dict[int, int], dimensions: int) -> str:
 
 
 def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]]]:
-    """Return the touches of memory that all programs share, by role and order of allocation of the buffer."""
-    counts: dict[str, int] = {}
-    shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {}
-    for buffer in touches.shared:
-        counts[buffer.role] = counts.get(buffer.role, 0) + 1
-        if buffer in touches.programs:
-            shared[buffer.role, counts[buffer.role]] = buffer, touches.programs[buffer]
-    return shared
+    """Return the touches of memory that all programs share, by the number of the input or the shared tensor."""
+    inputs = [buffer for buffer in touches.shared if buffer.shared is None]
+    numbers = {buffer: ("input", number) for number, buffer in enumerate(inputs)}
+    return {numbers.get(buffer, ("shared", buffer.shared)): (buffer, touches.programs[buffer])
+            for buffer in touches.shared if buffer in touches.programs}
 
 
 def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict: Verdict) -> None:

@@ -13,7 +13,7 @@ other dtypes on the same bytes are recomputed from the array.
 import os
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -52,18 +52,7 @@ def sentinel(dtype: DType) -> float:
 
 
 class EagerCore(EagerBuilder):
-    """The builder of one core of a launch. A tensor in shared HBM that has a name is the same memory on all cores."""
-
-    def shared_key(self, name: str) -> Hashable:
-        return name or super().shared_key(name)
-
-    def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
-                  name: str) -> Buffer:
-        buffer = super().allocated(shape, dtype, space, shared, partition_dim, name)
-        if (buffer.handle.shape, buffer.handle.dtype) != (buffer.physical_shape, dtype.numpy):
-            invalid(f"Tensor {buffer.name} has mismatched shape or dtype across program instances",
-                    fix="make the tensor alike in all programs, and select with subscripts")
-        return buffer
+    """The builder of one core of a launch."""
 
     def end(self) -> None:
         self.check_memory()
