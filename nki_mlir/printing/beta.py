@@ -149,7 +149,9 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
             raise _missing(f"{parameter}={ast.unparse(value)} of nki.isa.{name}")
     target, reshaped = _in_shape_of_beta(name, target, keywords, tensors)
     shown = {p: _text(v, tensors) for p, v in keywords.items()} | reshaped | _columns(name, keywords, tensors)
-    if name == "tensor_scalar" and shown.get("operand0") == "None":     # an operator of one operand
+    if name == "tensor_scalar_reduce" and shown.get("operand0") == "None":      # an operator of one operand
+        shown["operand0"] = "0.0"
+    if name == "tensor_scalar" and shown.get("operand0") == "None":
         if "op1" in shown or not hasattr(language, shown["op0"].removeprefix("nl.")):
             raise _missing(f"op0={shown['op0']} of nki.isa.{name}")
         return _assigned(target, f"{shown['op0']}({shown['data']}, dtype={dtype_text(target.dtype)})")

@@ -260,3 +260,20 @@ def test_a_row_of_each_program_is_repeated():
     largest, rows, turned = reread_beta(text).on("interpreter")(x)
     assert (largest == 5.0).all() and rows.shape == (3, 1, 1) and (rows[:, 0] == x).all()
     assert turned.shape == (3, 1, 32) and (turned[:, 0] == x).all()
+
+
+@nki.jit
+def largest_magnitudes(x):
+    rows = nl.load(x)
+    magnitudes = nl.ndarray((128, 32), nl.float32)
+    largest = nl.ndarray((128, 1), nl.float32)
+    nisa.tensor_scalar_reduce(magnitudes, rows, op0=nl.abs, operand0=None, reduce_op=nl.maximum, reduce_res=largest)
+    out = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, largest)
+    return out
+
+
+def test_operator_of_one_operand_under_a_reduction():
+    x = np.linspace(-3, 2, 128 * 32, dtype=np.float32).reshape(128, 32)
+    assert "op0=nl.abs, operand0=0.0" in check(largest_magnitudes, [x], ("interpreter", "jit")).replace("\n", " ")
+    np.testing.assert_array_equal(largest_magnitudes(x), np.abs(x).max(1, keepdims=True))
