@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import ClassVar
 
 from nki_mlir.alone import alone, exclusive_property
@@ -221,8 +222,27 @@ def read_record(config: str) -> KernelRecord:
         raise BadConfig(what=f"it has no {error}") from None
     except (OverflowError, TypeError, ValueError) as error:
         raise BadConfig(what=f"one of its fields is malformed: {error}") from None
+    _check_variants(record)
     _check_form(record)
     return record
+
+
+def _check_variants(record: KernelRecord) -> None:
+    """Check that each program of the grid has one module, and all modules the same arguments; raises ``BadConfig``."""
+    kernels = [the_kernel(module) for module in record.modules.values()]
+    if any(kernel.grid != record.grid for kernel in kernels):
+        raise BadConfig(what="its grid differs from the grid of its modules")
+    memory = [[(a.shape, a.dtype) for a in (*kernel.inputs, *kernel.shared)] for kernel in kernels]
+    if any((len(kernel.inputs), arguments) != (len(record.inputs), memory[0])
+           for kernel, arguments in zip(kernels, memory)):
+        raise BadConfig(what="the arguments of its modules differ")
+    axes = [axis for axis, _ in record.variants[0][0]]
+    ids = {tuple(number for _, number in fixed) for fixed, _ in record.variants}
+    if (any([axis for axis, _ in fixed] != axes for fixed, _ in record.variants) or len({*axes}) != len(axes)
+            or not all(0 <= axis < len(record.grid) for axis in axes)
+            or not all(0 <= number < record.grid[axis] for point in ids for axis, number in zip(axes, point))
+            or not len(ids) == len(record.variants) == prod(record.grid[axis] for axis in axes)):
+        raise BadConfig(what="a program of its grid does not have exactly one module")
 
 
 def _check_form(record: KernelRecord) -> None:
@@ -235,8 +255,6 @@ def _check_form(record: KernelRecord) -> None:
         raise BadConfig(what="it returns results that it does not have")
     if any(effects.writes and slot not in record.form.results for slot, effects in record.effects.items()):
         raise BadConfig(what="its kernel writes an operand that is not a result")
-    if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
-        raise BadConfig(what="its grid differs from the grid of its modules")
 
 
 @alone

@@ -2,6 +2,7 @@
 """Kernels as text in a graph: what a config says, what is refused when one is read, call forms."""
 
 import base64
+import hashlib
 import json
 
 import numpy as np
@@ -130,6 +131,34 @@ def test_read__refuses_a_form_that_does_not_fit(change, says):
         read_record(changed(record(kernels.scaled, X, 2.0).config, lambda fields: change(fields["nki_mlir"])))
 
 
+def with_key(fields):
+    """Give a config the key that its modules have."""
+    digest = hashlib.sha256()
+    for module in fields["nki_mlir"]["modules"]:
+        digest.update(repr(tuple(map(tuple, module["fixed"]))).encode() + module["text"].encode())
+    fields["nki_mlir"]["key"] = digest.hexdigest()
+
+
+def replaced(old, new):
+    return lambda modules: modules[1].update(text=modules[1]["text"].replace(old, new))
+
+
+@pytest.mark.parametrize("change, says", [
+    (replaced('memref<32x16xf32, "hbm">', 'memref<32x16000xf32, "hbm">'), "the arguments of its modules differ"),
+    (replaced(', nki.shared = 0 : i64}', '}'), "the arguments of its modules differ"),
+    (replaced("nki.grid = [2]", "nki.grid = [3]"), "its grid differs from the grid of its modules"),
+    (lambda modules: modules.pop(), "a program of its grid does not have exactly one module"),
+    (lambda modules: modules.append(modules[0]), "a program of its grid does not have exactly one module"),
+    *[(lambda modules, fixed=fixed: modules[1].update(fixed=fixed), "a program of its grid does not have exactly one")
+      for fixed in ([], [[0, 0]], [[0, 2]], [[0, -1]], [[1, 1]], [[-1, 1]], [[0, 1], [0, 1]])]])
+def test_read__refuses_modules_that_do_not_fit(change, says):
+    def replace(fields):
+        change(fields["nki_mlir"]["modules"])
+        with_key(fields)
+    with pytest.raises(BadConfig, match=says):
+        read_record(changed(record(kernels.first_program_doubles, X, grid=2).config, replace))
+
+
 def test_read__refuses_an_operand_that_would_be_overwritten():
     def hide(fields):
         fields["nki_mlir"].update(operands=[0, 1], results=[], returned=[])
@@ -143,11 +172,9 @@ def test_read__refuses_an_operand_that_would_be_overwritten():
      IllegalAtLevel, "'llvm.inline_asm' is not legal at the nki level"),
     ("func.func @f( {", BadConfig, "its module does not parse, \"-\":1:14: ")])
 def test_read__takes_tile_operations_only(text, error, says):
-    import hashlib
-
     def replace(fields):
         fields["nki_mlir"]["modules"] = [{"fixed": [], "text": text}]
-        fields["nki_mlir"]["key"] = hashlib.sha256(b"()" + text.encode()).hexdigest()
+        with_key(fields)
     with pytest.raises(error, match=says):
         read_record(changed(record(kernels.scaled, X, 2.0).config, replace))
 
