@@ -136,29 +136,36 @@ class PackedFactor:
 
     @property
     def has_words(self) -> bool:
-        """Whether pairs are words in memory, at even distances: neighbours along the summed axis."""
-        across, summed = self.memory.strides
+        """Whether pairs are words in memory: neighbours along the summed axis."""
+        return self.pairs and self.memory.dtype is BFLOAT16 and self.memory.strides[1] == 1
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether elements are at even distances, so that pairs are words at multiples of their size."""
         numbers = self.start.const, *[factor for _, factor in self.start.symbols if factor != 1]    # 1: of the array
-        return self.pairs and self.memory.dtype is BFLOAT16 and summed == 1 and across % 2 == 0 and not any(
-            number % UINT32.itemsize for number in numbers)
+        return self.memory.strides[0] % 2 == 0 and not any(number % UINT32.itemsize for number in numbers)
 
-    def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear, odd: bool = False
-             ) -> None:
+    def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear, odd: bool = False,
+             memory: int = MEMORY) -> None:
         """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs. If it is ``odd``, the last
-        pair has only its first element. Pairs that are words in memory are copied as words.
+        pair has only its first element. Pairs that are words in memory are copied as words: those that are not aligned
+        after ``pack_aligned`` has copied them to ``memory``.
 
-        Rows of the factor lie apart, where the processor does not predict them: each prefetches the row that is read
-        ``PIECE`` steps later.
+        Rows along the summed axis are read from end to end: registers transpose them. Other rows of the factor lie
+        apart, where the processor does not predict them: each prefetches the row that is read ``PIECE`` steps later.
         """
         across, summed = self.memory.strides
         steps_packed = depth - odd
-        step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(steps_packed, PIECE)
+        step, width = summed * (1 + self.pairs), min(self.width, count)
+        piece = max(steps_packed, 1) if summed == 1 and not self.by_columns else divisor(steps_packed, PIECE)
         extents = steps_packed // piece, count // width, piece, width
         strides = piece * step, width * across, step, across
         written = (piece * width, depth * width, *((1, piece) if self.by_columns else (width, 1)))
         if odd:
             self.pack_last(code, count, depth, start, panels)
-        if self.has_words and steps_packed:
+        if self.has_words and steps_packed and not self.is_aligned:
+            self.pack_aligned(code, count, depth, steps_packed, start, panels, memory)
+        elif self.has_words and steps_packed:
             source = Operand(UINT32, tuple([stride // 2 for stride in strides]))
             nest = Nest(extents, frozenset(), (source,), 0, (Operand(UINT32, written),), (), (0,))
             code.emit(nest, start, panels)
@@ -175,6 +182,23 @@ class PackedFactor:
         nest = Nest(extents, frozenset(), (Operand(self.memory.dtype, strides),), 0, (Operand(FLOAT32, written),),
                     steps, (2,) if steps else (0,))
         code.emit(self.with_prefetches(nest, piece * step), start, panels)
+
+    def pack_aligned(self, code: NativeFunction, count: int, depth: int, steps: int, start: Linear, panels: Linear,
+                     memory: int) -> None:
+        """Copy the elements of a panel to rows of an even number of elements, and pack those; then the next panel.
+
+        Vectors that are loaded from one row then have pairs, and registers transpose them. The copy stays in the first
+        cache.
+        """
+        width, row = min(self.width, count), 2 * steps
+        across, summed = self.memory.strides
+        copied = code.allocate(2 * width * row, memory).base
+        rows = replace(self, start=copied, memory=Operand(BFLOAT16, (row, 1)))
+        source, target = Operand(UINT16, (across, summed)), Operand(UINT16, (row, 1))
+        copy = Nest((width, row), frozenset(), (source,), 0, (target,), (), (0,))
+        with code.repeated(count // width) as panel:
+            code.emit(copy, start.plus(panel, 2 * width * across), copied)
+            rows.pack(code, width, steps, copied, panels.plus(panel, 4 * width * depth))
 
     def pack_last(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
         """Copy the elements of the last step as pairs with 0."""
@@ -258,11 +282,11 @@ class PackedProduct:
         if even_blocks:
             # A loop over each part, not one over the blocks of both: zero-unwritten proves that it packs all rows.
             shared, in_order = (even_blocks, 1) if self.parts == 1 else (1, even_blocks)
-            with self.on_pool(shared) as (part, block, _), self.code.repeated(in_order) as k:
-                self.pack_rows(rows, part, block.plus(k), self.k)
+            with self.on_pool(shared) as (part, block, memory), self.code.repeated(in_order) as k:
+                self.pack_rows(rows, part, block.plus(k), self.k, memory)
         if even_blocks * self.k < self.depth:
-            with self.on_pool() as (part, _, _):
-                self.pack_rows(rows, part, Linear(even_blocks), self.shorter or self.k, self.odd)
+            with self.on_pool() as (part, _, memory):
+                self.pack_rows(rows, part, Linear(even_blocks), self.shorter or self.k, memory, self.odd)
         full_columns = self.columns // self.b.width * self.b.width
         with self.on_pool(full_columns // self.n) as (part, j, memory):
             self.write_columns(rows, part, Linear().plus(j, self.n), self.n, memory)
@@ -270,11 +294,11 @@ class PackedProduct:
             with self.on_pool() as (part, _, memory):
                 self.write_columns(rows, part, Linear(full_columns), self.columns - full_columns, memory)
 
-    def pack_rows(self, rows: Linear, part: Linear, k: Linear, depth: int, odd: bool = False) -> None:
+    def pack_rows(self, rows: Linear, part: Linear, k: Linear, depth: int, memory: int, odd: bool = False) -> None:
         """Pack the rows of a part, in a block of the summed axis, of that depth."""
         for row, count in self.pieces:
             start = self.a.at(rows.plus(part, self.m).plus(Linear(row)), Linear().plus(k, self.k))
-            self.a.pack(self.code, count, depth, start, self.panel(part, Linear(row), k, depth), odd)
+            self.a.pack(self.code, count, depth, start, self.panel(part, Linear(row), k, depth), odd, memory)
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
@@ -300,7 +324,7 @@ class PackedProduct:
             """Write the product of a block of the summed axis; ``number`` is -1 where the variable of a loop has it."""
             depth = self.shorter or self.k if number == last else self.k
             self.b.pack(self.code, width, depth, self.b.at(columns, Linear().plus(k, self.k)), packed,
-                        self.odd and number == last)
+                        self.odd and number == last, memory)
             for first_row, count in self.pieces:
                 block = min(self.block, count)
                 with self.code.repeated(count // block) as blocks:

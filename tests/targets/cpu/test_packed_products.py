@@ -361,15 +361,17 @@ def of_rows(a, b):
 
 
 @pytest.mark.usefixtures("pairs")
-@pytest.mark.parametrize("depth, has_words", [(128, True), (102, True), (101, False)])
-def test_neighbours_along_the_summed_axis__are_copied_as_words(monkeypatch, depth, has_words):
-    """Also where an array begins between two words."""
+@pytest.mark.parametrize("depth, is_aligned", [(128, True), (102, True), (101, False), (75, False)])
+def test_neighbours_along_the_summed_axis__are_copied_as_words(monkeypatch, depth, is_aligned):
+    """Also where an array begins between two words; rows of an odd number of elements are copied to even ones before."""
     set_options(monkeypatch, "form-products", apart=1, high=1, pairs=1, amx=0)
     kernel = nki.jit(of_rows.__wrapped__)
     a, b = (RNG.integers(-9, 10, shape).astype(ml_dtypes.bfloat16) for shape in ((67, depth), (depth, 96)))
     a[0, 0], a[1, -1], a[2, :] = np.nan, np.inf, -0.0
     text = listing(kernel.lower(a, b).module("nisa")).split("module {")[0]
-    assert bool(re.search(r"copy_[\dx]+_uint32_\w{10}\(a", text)) == has_words and "_panels" in text
+    source = "a" if is_aligned else "memory"
+    assert re.search(rf"copy_[\dx]+_uint32_\w{{10}}\({source}", text) and "_panels" in text
+    assert bool(re.search(r"copy_[\dx]+_uint16_\w{10}\(a", text)) != is_aligned and not re.search(r"_or_\w+\(a", text)
     with np.errstate(invalid="ignore"):
         expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
     for start in (0, 1, 2, 3):
