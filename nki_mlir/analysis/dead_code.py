@@ -57,10 +57,8 @@ def _erase_memsets(function: Operation, names: tuple[str, ...], most: int) -> bo
 
 def _unread(buffer: Value, memsets: list[Operation], most: int) -> list[Operation]:
     """Return those memsets of a buffer whose elements other operations write before any operation reads them."""
-    if isinstance(buffer.owner, ir.Block) or buffer.owner.name != "memref.alloc":
-        return []
-    users, block = {use.owner.operation for use in buffer.uses}, buffer.owner.operation.block
-    if not all(is_tile_op(op) and ancestor_in(block, op) is not None for op in users):
+    block, users = _block_and_users(buffer)
+    if not users or not _are_tile_ops_in(block, users):
         return []
     numbers = {memset: number for number, memset in enumerate(memsets)}
     tile = read_op(memsets[0]).targets()[0][1]
@@ -69,17 +67,46 @@ def _unread(buffer: Value, memsets: list[Operation], most: int) -> list[Operatio
     return [memset for memset in memsets if numbers[memset] not in fills.read]
 
 
+def partly_dead_memsets(function: Operation) -> list[Operation]:
+    """Return the memsets in loops of few iterations that nothing reads in some iterations, but not in all."""
+    partly_dead = []
+    for memset in operations_of(function, MEMSETS.__contains__):
+        buffer = memset.operands[0]
+        block, users = _block_and_users(buffer)
+        if users and memset.block != block and _are_tile_ops_in(block, users):
+            tile = read_op(memset).targets()[0][1]
+            fills = _FillsByIteration(tile, users, {memset: 0})
+            fills.after(block, np.full(_shape_of(tile), NO_FILL, np.int32), {}, MOST_ITERATIONS)
+            if 0 < len(fills.read) < len(fills.instances):
+                partly_dead.append(memset)
+    return partly_dead
+
+
 def reads_unwritten(buffer: Value) -> bool:
     """Return whether an operation reads, or may read, an element of an on-chip buffer that nothing wrote since its
     allocation."""
-    users = {use.owner.operation for use in buffer.uses}
-    block = buffer.owner.operation.block            # type: ignore[union-attr]
-    if not users or not all(is_tile_op(op) and ancestor_in(block, op) is not None for op in users):
+    block, users = _block_and_users(buffer)
+    if not users or not _are_tile_ops_in(block, users):
         return True
     tile = next(t for _, t in read_op(next(iter(users))).operands() if t.handle == buffer)
     fills = _ReachingFills(tile, users, {buffer.owner.operation: ALLOCATED})        # type: ignore[union-attr]
     fills.after(block, np.full(_shape_of(tile), ALLOCATED, np.int32), {}, MOST_ITERATIONS)
     return bool(fills.read)
+
+
+def _block_and_users(buffer: Value) -> tuple[Block, set[Operation]]:
+    """Return the block in which a buffer is defined, and the operations that use it; none of a buffer that no
+    ``memref.alloc`` allocates."""
+    if isinstance(buffer.owner, ir.Block):
+        return buffer.owner, set()
+    if buffer.owner.name != "memref.alloc":
+        return buffer.owner.operation.block, set()
+    return buffer.owner.operation.block, {use.owner.operation for use in buffer.uses}
+
+
+def _are_tile_ops_in(block: Block, users: set[Operation]) -> bool:
+    """Return whether all users are tile operations in a block, also in loops and branches of it."""
+    return all(is_tile_op(op) and ancestor_in(block, op) is not None for op in users)
 
 
 def _shape_of(tile: Tile) -> tuple[int, int]:
@@ -107,7 +134,7 @@ class _ReachingFills:
         filling = {ancestor for fill in self.fills if (ancestor := ancestor_in(block, fill)) is not None}
         last_fill = max((at for at, op in enumerate(operations) if op in filling), default=-1)
         for at, op in enumerate(operations):
-            if len(self.read) == len(self.fills) or (at > last_fill and (reaching == NO_FILL).all()):
+            if self.all_read() or (at > last_fill and (reaching == NO_FILL).all()):
                 return reaching
             if op.name == "scf.if":
                 reaching = self.after_branch(op, reaching, numbers, most)
@@ -120,6 +147,14 @@ class _ReachingFills:
             else:
                 self.use_repeatedly(op, block, reaching)
         return reaching
+
+    def all_read(self) -> bool:
+        """Return whether the search may end, because all fills are read."""
+        return len(self.read) == len(self.fills)
+
+    def number(self, user: Operation, numbers: dict[Value, int]) -> int:
+        """Return the number of the fill that an operation is where loop variables have ``numbers``."""
+        return self.fills.get(user, NO_FILL)
 
     def in_order(self, block: Block) -> list[Operation]:
         """Return the operations of a block that are users or contain some, in the order of the block."""
@@ -145,7 +180,7 @@ class _ReachingFills:
         """Note the fills that an operation reads, and change those of the elements that it writes."""
         op = _numbered(read_op(user), numbers)
         self.read_elements(op, reaching)
-        number = self.fills.get(user, NO_FILL)
+        number = self.number(user, numbers)
         for t in (t for name, t in op.targets() if t.handle == self.tile.handle and not _keeps(op, name)):
             elements = self.elements(t)
             if elements is not None and not op.mask and not op.limits:
@@ -175,6 +210,19 @@ class _ReachingFills:
         is_plain = not tile.access.symbols_used() and tile.access.partition is not None and (
             tile.dtype.itemsize == self.tile.dtype.itemsize)
         return elements_of(tile) if is_plain else None
+
+
+@dataclass
+class _FillsByIteration(_ReachingFills):
+    """Follows a memset, with a number for each iteration of the loops around it."""
+
+    instances: dict[tuple[int, ...], int] = field(default_factory=dict)     # by the values of the loop variables
+
+    def all_read(self) -> bool:
+        return False
+
+    def number(self, user: Operation, numbers: dict[Value, int]) -> int:
+        return self.instances.setdefault((*numbers.values(),), len(self.instances)) if user in self.fills else NO_FILL
 
 
 def _keeps(op: Op, name: str) -> bool:

@@ -27,7 +27,9 @@ from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.branch_conditions import set_in_branches
 from nki_mlir.printing.implicit_sums import imply_sums
+from nki_mlir.printing.loops_in_branches import move_loops_into_branches
 from nki_mlir.printing.masked import can_select
+from nki_mlir.printing.partial_fills import unroll_partly_dead
 from nki_mlir.printing.source_loops import follow_source
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
@@ -67,13 +69,23 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if not reduces_programs(copy):
             _begin_at_first_element(copy)
             lines = str(not is_by_operation and is_mlir_text(copy)).lower()
-            run_passes(copy, [pass_named("roll-repeats", f"least=1 pairs=true lines={lines}"),
-                              pass_named("split-masked-loops", f"branches={str(in_python).lower()}")])
+            roll = pass_named("roll-repeats", f"least=1 pairs=true lines={lines}")
+            split = pass_named("split-masked-loops", f"branches={str(in_python).lower()}")
+            run_passes(copy, [roll, split])
+            _resolve_masks(copy, moves_rows=in_python)      # that split loops decide
             for function in operations_of(copy, lambda name: name == "func.func"):
                 erase_dead_code(function, printed=True)     # memsets for elements that only other iterations read
+                if in_python and unroll_partly_dead(function):
+                    run_passes(copy, [split])               # which gives accesses the numbers of the iterations
+                    erase_dead_code(function, printed=True)
+                    run_passes(copy, [roll])
+            if in_python:
+                move_loops_into_branches(copy)
             follow_source(copy)
         set_in_branches(copy)
         _lower_masked(copy)
+        for function in operations_of(copy, lambda name: name == "func.func"):
+            erase_dead_code(function, printed=True)         # memsets for elements that lowered masks do not read
         if in_python:                           # split loops and lowered masks show more sums
             imply_sums(copy)
         return copy

@@ -14,7 +14,9 @@ modules. Operations of one line of the source are alike if they differ only in t
 
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import reduce
 
+from nki_mlir.analysis.dead_code import ancestor_in
 from nki_mlir.analysis.repeats import Item, Steps
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.creation import compared, constant
@@ -132,16 +134,34 @@ def write_branches(alignment: ProgramAlignment, program_id: Value) -> None:
     for branch in alignment.branches:
         if any(branch.programs):
             _write_branch(branch, program_id, values)
+    last = alignment.branches[-1].before
+    for allocation in [op.operation for op in last.block.operations if op.operation.name == "memref.alloc"]:
+        _allocate_at_use(allocation)
+
+
+def _allocate_at_use(allocation: Operation) -> None:
+    """Move an allocation before the first operation of its block that uses it, so that branches are at the same
+    position among the operations of each iteration."""
+    users = [ancestor for use in allocation.results[0].uses
+             if (ancestor := ancestor_in(allocation.block, use.owner.operation)) is not None]
+    if users:
+        allocation.move_before(reduce(_earlier, users))
+
+
+def _earlier(one: Operation, other: Operation) -> Operation:
+    return one if one.is_before_in_block(other) else other
 
 
 def _write_branch(branch: ProgramBranch, program_id: Value, values: dict[Value, Value]) -> None:
     numbers = [number for number, items in enumerate(branch.programs) if items]
-    with branch.before.location, ir.InsertionPoint(branch.before):
+    first = branch.programs[numbers[0]][0].operation
+    assert first is not None
+    with first.location, ir.InsertionPoint(branch.before):      # so that branches of equal iterations are equal
         condition = compared("eq", program_id, constant(numbers[0]))
         created = ir.Operation.create("scf.if", operands=[condition], regions=2)
     for region, number in zip(created.regions, numbers):
         block: Block = region.blocks.append()
-        with branch.before.location, ir.InsertionPoint(block):
+        with first.location, ir.InsertionPoint(block):
             end = ir.Operation.create("scf.yield")
         for item in branch.programs[number]:
             assert item.operation is not None

@@ -2,7 +2,7 @@
 """Rolls lines of transfers whose numbers change in equal steps into a loop.
 
     nisa.dma_copy(dst=out[0:1, 0:1], src=tile[0:1, 0:1])        for k in range(8):
-    nisa.dma_copy(dst=out[1:2, 0:2], src=tile[1:2, 0:2])   ->       nisa.dma_copy(dst=out[k : k + 1, 0 : k + 1], ...)
+    nisa.dma_copy(dst=out[1:2, 0:2], src=tile[1:2, 0:2])   ->       nisa.dma_copy(dst=out[nl.ds(k, 1), 0 : k + 1], ...)
     ...
 
 A store under a mask that does not select a box of elements is such a sequence: a transfer for each row.
@@ -17,6 +17,7 @@ from nki_mlir.printing.kernel_text import KernelText
 LEAST = 3                       # lines that a loop replaces
 TRANSFER = "nisa.dma_copy("
 NUMBER = re.compile(r"(?<=[\[(,:=])(\s*)(\d+)(?=\s*[\]),:])")
+MOVING_SLICE = re.compile(r"(?:(\d+) - )?(k\w*(?: \* \d+)?)(?: \+ (\d+))?:(?:(\d+) - )?\2(?: \+ (\d+))?(?=[\],])")
 
 
 class _Numbers(NamedTuple):
@@ -76,4 +77,11 @@ def _in_loop(lines: Sequence[str], name: str) -> str:
             return match[0]
         product = name if abs(step) == 1 else f"{name} * {abs(step)}"
         return match[1] + (f"{start} - {product}" if step < 0 else product if start == "0" else f"{product} + {start}")
-    return NUMBER.sub(moved, lines[0])
+    return MOVING_SLICE.sub(_of_size, NUMBER.sub(moved, lines[0]))
+
+
+def _of_size(bounds: "re.Match[str]") -> str:
+    """Return a slice whose bounds move alike as ``nl.ds``."""
+    backwards, _, forwards, *stop = bounds.groups()
+    size = sum(int(number or 0) for number in stop) - int(backwards or forwards or 0)
+    return f"nl.ds({bounds[0].split(':')[0]}, {size})"

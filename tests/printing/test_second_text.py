@@ -136,19 +136,61 @@ TEXTS = {
         p, f = nl.arange(32)[:, None], nl.arange(96)[None, :]
         for i in nl.affine_range(2):
             nl.store(out[i * 32 + 31 - p, f], nl.exp(nl.load(x[i * 32 + p, f])))""",
+    "single elements of each row": """
+        p, f = nl.arange(64)[:, None], nl.arange(96)[None, :]
+        nl.store(out, nl.zeros((64, 96), nl.float32))
+        nl.store(out[p, f], tile, mask=(p + 2 <= f) & (p + 2 >= f))""",
+}
+LAUNCHES = {
+    "a transpose that the first program does not run": (3, """
+        turned = nl.zeros((96, 64), nl.float32, buffer=nl.psum)
+        turned[...] = nisa.nc_transpose(tile, mask=(nl.arange(64)[:, None] >= 16) & (g >= 1))
+        nl.store(out[g], nl.transpose(nl.copy(turned)))"""),
+    "a fill that the first program overwrites": (3, """
+        kept = nl.full((64, 96), 0.5, nl.float32)
+        total = nl.all_reduce(tile, op=np.add, program_axes=0)
+        kept[...] = nl.maximum(kept, tile, mask=g >= 1)
+        kept[...] = nl.copy(total, mask=g < 1)
+        nl.store(out[g], kept)"""),
+    "a fill of results that a lowered mask overwrites": (3, """
+        least, p, f = nl.full((64, 1), 5, nl.float32), nl.arange(64)[:, None], nl.arange(96)[None, :]
+        total = nl.all_reduce(tile, op=np.add, program_axes=0)
+        larger = nisa.tensor_scalar_reduce(data=total, op0=np.maximum, operand0=0.25, reduce_op=np.min,
+                                           reduce_res=least, mask=(p == p) & (f >= f), dtype=nl.float32)
+        total[:, 0:1] = nl.copy(least)
+        nl.store(out[g], total)"""),
+    "branches of two programs in each iteration": (2, """
+        for i in nl.sequential_range(3):
+            tile[...] = nl.add(tile, 1.0)
+            if g == 0:
+                tile[...] = nl.multiply(tile, 0.5)
+            else:
+                tile[...] = nl.square(nl.load(x))
+        nl.store(out[g], tile)"""),
+    "a loop of a branch": (2, """
+        for i in nl.affine_range(3):
+            if g > 0:
+                part = nl.load(x[:, nl.ds(i * 32, 32)])
+                nl.store(out[g, :, nl.ds(i * 32, 32)], nl.add(part, 1.0))
+            else:
+                nl.store(out[g, :, nl.ds(i * 32, 32)], tile[:, nl.ds(i * 32, 32)])"""),
 }
 
 
-def kernel_of(body):
-    head = ("def kernel(x):\n    out = nl.ndarray((64, 96), nl.float32, buffer=nl.shared_hbm)\n    tile = nl.load(x)\n")
-    lines = [line.removeprefix("    ") for line in body.strip("\n").splitlines()]
-    return kernel_from_text(head + "\n".join(lines) + "\n    return out\n", {
+def kernel_of(body, programs=None):
+    shape = (64, 96) if programs is None else (programs, 64, 96)
+    head = f"def kernel(x):\n    out = nl.ndarray({shape}, nl.float32, buffer=nl.shared_hbm)\n    tile = nl.load(x)\n"
+    lines = ["    g = nl.program_id(0)"] * (programs is not None)
+    lines += [line.removeprefix("    ") for line in body.strip("\n").splitlines()]
+    kernel = kernel_from_text(head + "\n".join(lines) + "\n    return out\n", {
         "nl": nl, "nisa": nisa, "np": np, "scalar": scalar}, jit=nki.jit)
+    return kernel if programs is None else kernel[programs]
 
 
-@pytest.mark.parametrize("body", TEXTS.values(), ids=TEXTS)
-def test_second_text_is_the_first(body):
-    kernel = kernel_of(body)
+@pytest.mark.parametrize("programs, body", [*[(None, body) for body in TEXTS.values()], *LAUNCHES.values()],
+                         ids=[*TEXTS, *LAUNCHES])
+def test_second_text_is_the_first(programs, body):
+    kernel = kernel_of(body, programs)
     text = printed(kernel, [X])
     again = reread(text)
     for executor in EXECUTORS:
