@@ -121,13 +121,14 @@ func.func @searched(%x: !matrix {nki.name = "x"}, %y: memref<128x8xf32, "hbm"> {
 // ALONE-NEXT:      %[[TILE:.*]] = memref.alloc() : memref<65536xf32, "sbuf">
 // ALONE:           linalg.generic {{.*}} outs(%[[TILE]] : {{.*}})
 // ALONE:           linalg.copy ins(%[[TILE]] : {{.*}})
-// ALONE:         } {native.on_pool, nki.loop = "parallel"}
+// ALONE:         } {native.on_pool}
 // ALONE-LABEL: func.func @same_rows(
-// ALONE:         } {nki.loop = "parallel"}
+// ALONE:         scf.for
+// ALONE-NOT:     native.on_pool
 // ALONE-LABEL: func.func @in_order(
 // ALONE:         } {native.on_pool}
 // ALONE-LABEL: func.func @within(
-// ALONE:         } {native.on_pool, nki.loop = "parallel"}
+// ALONE:         } {native.on_pool}
 // ALONE-NEXT:    }
 // ALONE-LABEL: func.func @searched(
 // ALONE:         "nisa.max8"(%{{.*}}, %{{.*}}) {{{.*}}native.spread = 2 : i64}

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.routines import Routine, name_of
 from nki_mlir.targets.runtime import host
 
@@ -94,7 +95,7 @@ class LiveRanges:
 class NativeProgram:
     """The program of a function."""
 
-    def __init__(self, function: cpu.NativeFunction) -> None:
+    def __init__(self, function: NativeFunction) -> None:
         self.function = function
         self.items: list[Item] = []
         self.lives = LiveRanges()

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.assemble import room
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion
@@ -36,7 +37,7 @@ class ChunkLoop:
        the last call of the previous chunk, and of the next chunk the fold that reads the kernel's array first.
     """
 
-    code: cpu.NativeFunction
+    code: NativeFunction
     count: int
     calls: Sequence[cpu.Compute]
     parts: Sequence[Chunk]
@@ -46,15 +47,12 @@ class ChunkLoop:
 
     def write_on_pool(self) -> None:
         """Append the loop on the pool. Each thread runs chunks in its memory, which has the common buffers."""
-        memory, slot = self.code.slot(), self.code.slot()
-        loop = cpu.NativeLoop(slot, Linear(), Linear(self.count), Linear(1), range(self.count), memory=memory,
-                              on_pool=True)
-        for buffer in self.common:
-            buffer.memory = memory
         self.code.block.nodes[:] = self.code.block.without(self.common)
-        self.code.add(loop)
+        loop = self.code.add_loop(self.count, on_pool=True)
+        for buffer in self.common:
+            buffer.memory = loop.memory
         with self.code.inside(loop.body):
-            self.write_chunk(cpu.slot_value(slot))
+            self.write_chunk(cpu.slot_value(loop.slot))
 
     def write_chunk(self, chunk: Linear) -> None:
         """Append all calls for a chunk. It allocates the common buffers, each before its first use, since calls that

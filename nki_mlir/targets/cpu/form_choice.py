@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.code_forms import can_have, with_form
-from nki_mlir.targets.cpu.function import NativeFunction, Spread, calls_in
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_nodes import Spread, calls_in
 from nki_mlir.targets.cpu.routines import Routine
 from nki_mlir.waist.nest import Nest
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple, Protocol
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.function import ScratchBuffer
+from nki_mlir.targets.cpu.native_nodes import ScratchBuffer
 from nki_mlir.targets.cpu.schedule import dims_of, reach_of
 from nki_mlir.waist.fusion import ElementMove
 from nki_mlir.waist.nest import Nest

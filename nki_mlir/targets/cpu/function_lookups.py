@@ -4,7 +4,8 @@
 from abc import abstractmethod
 from math import prod
 
-from nki_mlir.targets.cpu.function import Compute, NativeBlock, NativeFunction, compute, sub_blocks
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_nodes import Compute, NativeBlock, compute, sub_blocks
 from nki_mlir.targets.cpu.passes.parallelize import repetitions
 from nki_mlir.targets.cpu.tabulated import TabulatedFunction, tabulated_functions
 from nki_mlir.waist.overlap import ByteRegion

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import forwarding
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer
+from nki_mlir.targets.cpu.native_nodes import Allocate, Compute, NativeLoop, Node, ScratchBuffer
 from nki_mlir.targets.cpu.schedule import reach_of
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion

@@ -14,10 +14,11 @@ from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.passes.pipelines import TO_LINALG, TO_RECORDS, is_at_waist
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.targets.cpu.assemble import NativeProgram
-from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, NativeWhile, nodes_in
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import passes_of, run_passes
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import KernelImage, ProgramImage, Target
+from nki_mlir.targets.cpu.native_nodes import NativeLoop, NativeWhile, nodes_in
 from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
 from nki_mlir.targets.cpu.passes.parallelize import repetitions, running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code

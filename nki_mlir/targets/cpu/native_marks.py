@@ -26,18 +26,10 @@ from nki_mlir.targets.cpu.contraction import (
     tiles,
 )
 from nki_mlir.targets.cpu.fitted import FITTED_LENGTH, fit_of, fitted_region
-from nki_mlir.targets.cpu.function import (
-    CONSTANTS,
-    Compute,
-    NativeFunction,
-    NestCall,
-    RoutineCall,
-    Spread,
-    SpreadSearch,
-    TileCall,
-)
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.lanes import FITTED, FITTED_TO_ZERO
 from nki_mlir.targets.cpu.loops import MemoryUse
+from nki_mlir.targets.cpu.native_nodes import CONSTANTS, Compute, NestCall, RoutineCall, Spread, SpreadSearch, TileCall
 from nki_mlir.targets.cpu.packed_products import UNITS
 from nki_mlir.targets.cpu.routines import Limits, Routine
 from nki_mlir.targets.cpu.schedule import fields_beside, parts_of

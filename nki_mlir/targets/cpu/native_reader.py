@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lowers the records of a kernel function (``waist/function.py``) to the program records of the CPU (``function.py``).
+"""Lowers the records of a kernel function (``waist/function.py``) to the records of the CPU (``function.py``).
 
 A loop or branch becomes a node, and a structured operation becomes a call of a routine. A view becomes no node: its
 address is a linear form of slots. The reader proves bounds with the conditions of the branches around an access; for
@@ -23,9 +23,10 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu import native_marks
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
@@ -59,7 +60,7 @@ class CommonParts:
         return Linear(len(self.sites))
 
 
-def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> cpu.NativeFunction:
+def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> NativeFunction:
     """Return the program records of a kernel function; ``axes`` counts the axes of the launch grid."""
     return NativeReader(kernel, axes, nests, common).function
 
@@ -69,7 +70,7 @@ class NativeReader:
 
     def __init__(self, kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> None:
         self.kernel, self.common, self.hosts = kernel, common, common.hosts
-        self.function = cpu.NativeFunction(kernel, axes, common.constants, common.sites)
+        self.function = NativeFunction(kernel, axes, common.constants, common.sites)
         body = read_function(kernel.op, HERE, nests)
         self.values = Values(self.function, body.index_values)
         self.memory = cpu.MEMORY                            # the slot of the memory in which buffers are allocated
@@ -121,14 +122,13 @@ class NativeReader:
             return
         static = not (low.symbols or high.symbols or step.symbols)
         span = range(low.const, high.const, step.const) if static else None
-        memory, variable = self.function.slot(), self.values.variable(low, high, step)
+        variable = self.values.variable(low, high, step)
         self.values.forms[node.variable] = cpu.slot_value(variable)
-        loop = cpu.NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=node.parallel,
-                              on_pool=native.ON_POOL in node.op.attributes)
+        loop = cpu.NativeLoop(variable, low, high, step, span or None, on_pool=native.ON_POOL in node.op.attributes)
         if not span:
             loop.guard = self.function.slot()
         self.function.add(loop)
-        outside, self.memory = self.memory, memory if loop.on_pool else self.memory
+        outside, self.memory = self.memory, loop.memory if loop.on_pool else self.memory
         self.inside(node.body, loop.body)
         self.memory = outside
         if loop.on_pool and (not span or outside != cpu.MEMORY or any(

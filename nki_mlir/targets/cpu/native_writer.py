@@ -20,10 +20,11 @@ from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.source_locations import with_origin
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, UINT8, DType
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.code_forms import CODE_FORMS
 from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.image import SITE_BITS
 from nki_mlir.targets.cpu.routines import Limits, Routine, RowCopies
 from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct
@@ -35,7 +36,7 @@ FUNCTION_OF = {name: function for function, name in FUNCTIONS.items()}
 DIVISIONS = {"floordiv": ir.AffineExpr.get_floor_div, "mod": ir.AffineExpr.get_mod}
 
 
-def module_of(function: cpu.NativeFunction) -> Module:
+def module_of(function: NativeFunction) -> Module:
     """Return a module with the function and the globals that it uses. The module has a copy, so that the records do not
     change."""
     copy: Any = function.kernel.op.parent.operation.clone()
@@ -48,7 +49,7 @@ def module_of(function: cpu.NativeFunction) -> Module:
     return module
 
 
-def write_function(function: cpu.NativeFunction, op: Operation) -> None:
+def write_function(function: NativeFunction, op: Operation) -> None:
     """Replace the body of a function of MLIR by the records."""
     block = op.regions[0].blocks[0]
     for inner in reversed([entry.operation for entry in block.operations]):
@@ -64,7 +65,7 @@ class FunctionWriter(Writer):
     ``index_values`` has the values of the blocks around, which need not be computed again.
     """
 
-    def __init__(self, function: cpu.NativeFunction, op: Operation) -> None:
+    def __init__(self, function: NativeFunction, op: Operation) -> None:
         super().__init__()
         self.function, self.op = function, op
         kernel, block = function.kernel, op.regions[0].blocks[0]
@@ -110,7 +111,6 @@ class FunctionWriter(Writer):
                 self.bases[cpu.BUFFERS + buffer.number] = self.buffer(*self.layouts[buffer], marks).handle
             case cpu.NativeLoop():
                 marks = {native.ON_POOL: ir.UnitAttr.get()} if node.on_pool else {}
-                marks |= {"nki.loop": self.make.value("parallel")} if node.parallel else {}
                 low, high, step = map(self.index, (node.low, node.high, node.step))
                 with self.loop(low, high, step, marks) as variable:
                     self.values[node.slot] = variable
@@ -375,7 +375,7 @@ def nest_of(routine: Routine | str) -> Nest:
     return routine
 
 
-def buffer_layouts(function: cpu.NativeFunction) -> dict[cpu.ScratchBuffer, tuple[tuple[int, ...], DType, str]]:
+def buffer_layouts(function: NativeFunction) -> dict[cpu.ScratchBuffer, tuple[tuple[int, ...], DType, str]]:
     """Return the shape, dtype and memory of each buffer: of the first tile operation on it, or one row of elements."""
     tiles: dict[cpu.ScratchBuffer, Tile] = {}
     dtypes: dict[int, set[DType]] = {}

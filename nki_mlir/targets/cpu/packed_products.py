@@ -37,9 +37,10 @@ from nki_mlir.scalar.dtypes import (
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, RegisterTile, TileProduct, product_of_panels
-from nki_mlir.targets.cpu.function import MEMORY, NativeFunction, NativeLoop, slot_value
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.loop_products import LoopNest
 from nki_mlir.targets.cpu.loops import MemoryUse
+from nki_mlir.targets.cpu.native_nodes import MEMORY, slot_value
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
@@ -372,17 +373,14 @@ class PackedProduct:
         if self.parts * count == 1:
             yield Linear(), Linear(), MEMORY
             return
-        memory, slot = code.slot(), code.slot()
-        loop = NativeLoop(slot, Linear(), Linear(self.parts * count), Linear(1), range(self.parts * count),
-                          memory=memory, on_pool=True)
-        code.add(loop)
+        loop = code.add_loop(self.parts * count, on_pool=True)
         with code.inside(loop.body):
-            number = slot_value(slot)
+            number = slot_value(loop.slot)
             if 1 in (self.parts, count):
                 part, block = (Linear(), number) if self.parts == 1 else (number, Linear())
             else:
                 part, block = (code.computed(f"nki_{name}", number, Linear(count)) for name in ("floordiv", "mod"))
-            yield part, block, memory
+            yield part, block, loop.memory
 
 
 def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:

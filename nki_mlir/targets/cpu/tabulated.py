@@ -15,7 +15,8 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest
 from nki_mlir.targets.cpu.code_forms import with_instructions
-from nki_mlir.targets.cpu.function import CONSTANTS, NativeFunction
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_nodes import CONSTANTS
 from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import NestContraction, TileProduct, contraction_of
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, compute
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_nodes import Compute, RoutineCall, ScratchBuffer, compute
 from nki_mlir.waist.nest import Nest, Operand
 
 SlotRanges = dict[int, tuple[int, int]]         # the least and greatest value of each slot

@@ -15,7 +15,8 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.scalar.predicates import INTEGER_PREDICATES
-from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, NativeFunction, slot_value
+from nki_mlir.targets.cpu.function import ALIASES, UNKNOWN, NativeFunction
+from nki_mlir.targets.cpu.native_nodes import FIRST_ID, slot_value
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.nest_reader import layout_of
 from nki_mlir.waist.overlap import ByteRegion
@@ -62,7 +63,7 @@ class Values:
 
     def variable(self, low: Linear, high: Linear, step: Linear) -> int:
         """Return a slot for the variable of a loop."""
-        slot = self.function.slot()
+        slot = self.function.loop_slot()
         least, most = self.interval(low)[0], self.interval(high)[1] - 1
         if not (low.symbols or high.symbols or step.symbols) and (span := range(low.const, high.const, step.const)):
             most = span[-1]

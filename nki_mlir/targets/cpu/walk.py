@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import writes_once
-from nki_mlir.targets.cpu.function import Compute, NestCall, Node, RoutineCall, ScratchBuffer, compute
+from nki_mlir.targets.cpu.native_nodes import Compute, NestCall, Node, RoutineCall, ScratchBuffer, compute
 from nki_mlir.targets.cpu.schedule import dims_of, schedule
 from nki_mlir.transforms.fuse_tiles import SHORT
 from nki_mlir.waist.fusion import MOST_INPUTS, MOST_OPERATIONS

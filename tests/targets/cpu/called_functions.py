@@ -3,8 +3,9 @@
 
 import pytest
 
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, calls_in
 
 
 def called_after(rewriter: type[FunctionPass], monkeypatch: pytest.MonkeyPatch) -> list[str]:

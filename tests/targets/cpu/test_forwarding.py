@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source, writes_once, writing_target, zeroed_tile
-from nki_mlir.targets.cpu.function import ScratchBuffer
+from nki_mlir.targets.cpu.native_nodes import ScratchBuffer
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion
 

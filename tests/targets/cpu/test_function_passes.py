@@ -14,7 +14,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import BadOption, UnknownPass, run_passes
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu import passes
 from nki_mlir.targets.cpu.function_pass import function_pass, passes_of
 from nki_mlir.targets.cpu.pipeline import NAMES

@@ -16,7 +16,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.function import ScratchBuffer, compute
+from nki_mlir.targets.cpu.native_nodes import ScratchBuffer, compute
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.cpu.walk import JointWalk, over_extents, walk_of
 from nki_mlir.targets.runtime import host

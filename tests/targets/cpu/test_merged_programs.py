@@ -14,7 +14,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD
-from nki_mlir.targets.cpu.function import FIRST_ID, ScratchBuffer, compute
+from nki_mlir.targets.cpu.native_nodes import FIRST_ID, ScratchBuffer, compute
 from nki_mlir.targets.cpu.passes.merge_programs import merged_call
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand

@@ -7,7 +7,7 @@ import pytest
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.passes.form_products import Accesses, first_of
 from nki_mlir.waist.nest import Nest, Operand, Step
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.assemble import LiveRange, LiveRanges, assign_offsets, room
-from nki_mlir.targets.cpu.function import ScratchBuffer
+from nki_mlir.targets.cpu.native_nodes import ScratchBuffer
 from nki_mlir.targets.runtime.host import LINE, PAGE
 from nki_mlir.waist.overlap import ByteRegion, Iterations
 

@@ -14,9 +14,9 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream
 from nki_mlir.targets.cpu.chunk_loop import ChunkLoop
-from nki_mlir.targets.cpu.function import CodeAddress, Spread, compute
 from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.lowering import listing
+from nki_mlir.targets.cpu.native_nodes import CodeAddress, Spread, compute
 from nki_mlir.targets.cpu.schedule import parts_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand

@@ -8,8 +8,8 @@ import pytest
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
-from nki_mlir.targets.cpu import function as cpu
 from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import with_memory
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, prefetched_positions, tile_of
 from nki_mlir.targets.cpu.function_pass import function_pass

@@ -12,7 +12,8 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer, calls_in
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_nodes import Compute, RoutineCall, ScratchBuffer, calls_in
 from nki_mlir.targets.cpu.passes import widen_tiles
 from nki_mlir.targets.cpu.passes.widen_tiles import WidenTiles, can_be_wide
 from nki_mlir.targets.cpu.pipeline import PIPELINE

@@ -21,10 +21,11 @@ from functools import cached_property
 from math import prod
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import addressed
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.parallelize import has_pool
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of, schedule, weight_of
@@ -54,14 +55,14 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     worth: int = 50_000         # nanoseconds of a loop, roughly, for which it is worth to wake threads
     nests: int = 32             # most operations of a loop: all pairs of their operands are compared
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         self.touched = Counter(root for call in cpu.calls_in(*function.body.nodes) if isinstance(call, cpu.NestCall)
                                for root in {region.root: None for region in call.regions})
         if any(isinstance(call, cpu.Compute) and call.nest.elements * call.nest.outputs[0].dtype.itemsize >= self.chunk
                for call in cpu.calls_in(*function.body.nodes)):
             self.block(function, function.body, PoolLoop(), function.users())
 
-    def block(self, function: cpu.NativeFunction, block: cpu.NativeBlock, around: PoolLoop,
+    def block(self, function: NativeFunction, block: cpu.NativeBlock, around: PoolLoop,
               users: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]) -> None:
         """Put loops over chunks around runs of computations of a block."""
         nodes, start = block.nodes, 0
@@ -111,7 +112,7 @@ def all_rows(nest: Nest) -> Chunk:
 class Run:
     """Consecutive nodes: calls of nests, and allocations."""
 
-    def __init__(self, options: ChunkRows, function: cpu.NativeFunction,
+    def __init__(self, options: ChunkRows, function: NativeFunction,
                  users: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
                  nodes: Sequence[cpu.Compute | cpu.Allocate], around: PoolLoop) -> None:
         self.options, self.function, self.users, self.nodes, self.around = options, function, users, nodes, around

@@ -14,16 +14,9 @@ from dataclasses import replace
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
-from nki_mlir.targets.cpu.function import (
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    RoutineCall,
-    ScratchBuffer,
-    calls_in,
-    compute,
-)
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, NativeBlock, RoutineCall, ScratchBuffer, calls_in, compute
 from nki_mlir.targets.cpu.packed_products import JOIN
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import is_copy

@@ -13,8 +13,9 @@ from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
-from nki_mlir.targets.cpu.function import Allocate, Compute, NativeFunction, NativeLoop, nodes_in
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Allocate, Compute, NativeLoop, nodes_in
 from nki_mlir.waist.nest import Nest, Operand
 
 

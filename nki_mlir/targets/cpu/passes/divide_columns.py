@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import NestContraction, contraction_of, tile_of
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, RoutineCall, ScratchBuffer
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, RoutineCall, ScratchBuffer
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
 from nki_mlir.targets.cpu.tile_layout import Moves, change_layouts
 from nki_mlir.waist.nest import Nest

@@ -10,8 +10,9 @@ products with a mask. Results keep their bits.
 
 from dataclasses import replace
 
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in, compute
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, calls_in, compute
 from nki_mlir.targets.cpu.roundings import is_representable, roundings
 from nki_mlir.waist.nest import Nest
 

@@ -10,7 +10,8 @@ The pass notes in the function the blocks of a product, and the bytes that they 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loop_products import as_one_product, can_be_flat
 from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, can_pack, gains_alone
@@ -36,7 +37,7 @@ class FormProducts(FunctionPass, name="form-products"):
         return PackingOptions(self.tile_rows, self.tile_vectors, self.depth, self.rows, self.columns, self.packed,
                               self.pairs, self.amx, self.apart, self.high)
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         nodes = function.body.nodes
         parts = [k for k, node in enumerate(nodes) if is_part(node)]
         first_product = next((n for n, part in enumerate(parts) if multiplies([nodes[part]])), len(parts))
@@ -45,7 +46,7 @@ class FormProducts(FunctionPass, name="form-products"):
         while end > first_product:
             end = self.packed_up_to(function, parts[:end], accesses)
 
-    def packed_up_to(self, function: cpu.NativeFunction, parts: list[int], accesses: Sequence["Accesses | None"]
+    def packed_up_to(self, function: NativeFunction, parts: list[int], accesses: Sequence["Accesses | None"]
                      ) -> int:
         """If some parts up to the last one are a product, pack it. Return the number of parts before it, which are
         searched next."""

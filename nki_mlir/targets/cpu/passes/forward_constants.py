@@ -16,18 +16,18 @@ from dataclasses import replace
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile
-from nki_mlir.targets.cpu.function import (
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import (
     Allocate,
     Compute,
     NativeBlock,
-    NativeFunction,
     RoutineCall,
     ScratchBuffer,
     blocks,
     calls_in,
     compute,
 )
-from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.waist.nest import Step
 

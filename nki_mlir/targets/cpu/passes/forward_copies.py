@@ -11,9 +11,10 @@ more than a register tile, or if rows of the factor are as short as those of a r
 
 from collections.abc import Mapping, Sequence
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.schedule import schedule
@@ -28,7 +29,7 @@ Readers = dict[cpu.Compute, cpu.Compute]            # computations before, and w
 class ForwardCopies(FunctionPass, name="forward-copies"):
     least: int = 4_096          # elements of a tile: with fewer, routines that tiles of all arrays share save more
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         copies = [(block, node) for block in cpu.blocks(function.body) for node in block.nodes
                   if isinstance(node, cpu.Compute) and self.is_copied_input(function, node)]
         users = function.users() if copies else {}
@@ -46,7 +47,7 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
                               for node in block.nodes if node not in dropped and not (
                                   isinstance(node, cpu.Allocate) and node.buffer in dropped)]
 
-    def is_copied_input(self, function: cpu.NativeFunction, copy: cpu.Compute) -> bool:
+    def is_copied_input(self, function: NativeFunction, copy: cpu.Compute) -> bool:
         """Return whether a computation copies an input to all of a tile that is large enough."""
         return copy.nest.elements >= self.least and is_copy(copy.nest) and filled_tile(copy) is not None and (
             copy.regions[0].root in function.inputs)
@@ -114,7 +115,7 @@ def reads_once(product: cpu.Compute, copy: cpu.Compute) -> bool:
         rows <= tile_of(columns).rows and copy.nest.inputs[0].strides == copy.nest.outputs[0].strides)
 
 
-def is_kept_for(function: cpu.NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
+def is_kept_for(function: NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
     """Return whether the copy's source stays unchanged up to the end of the nodes with its readers, which are in its
     block."""
     at = block.nodes.index(copy)
@@ -128,7 +129,7 @@ def is_kept_for(function: cpu.NativeFunction, block: cpu.NativeBlock, copy: cpu.
     return overwritten is not None and copy.regions[0].root not in overwritten
 
 
-def inputs_written(function: cpu.NativeFunction, nodes: Sequence[cpu.Node]) -> set[object] | None:
+def inputs_written(function: NativeFunction, nodes: Sequence[cpu.Node]) -> set[object] | None:
     """Return the inputs that some nodes write; None where that is unknown."""
     roots: set[object] = set()
     if function.inputs <= function.only_read:

@@ -17,16 +17,9 @@ from collections.abc import Sequence
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import contraction_of, tile_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, reading_source
-from nki_mlir.targets.cpu.function import (
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    RoutineCall,
-    ScratchBuffer,
-    calls_in,
-    compute,
-)
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, NativeBlock, RoutineCall, ScratchBuffer, calls_in, compute
 from nki_mlir.targets.cpu.passes.widen_tiles import can_be_wide, is_converted, widen, widened
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy

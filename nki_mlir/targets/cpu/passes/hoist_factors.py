@@ -11,7 +11,8 @@ also come from buffers of the function that the loop neither allocates nor write
 
 from collections.abc import Set
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.hoist_tiles import HoistTiles
 
@@ -22,7 +23,7 @@ class HoistFactors(HoistTiles, FunctionPass, name="hoist-factors"):
     times: int = 8              # least iterations of a loop for larger ones, which products read from the third
     least: int = 8              # times that a product must read each element of a factor
 
-    def unchanged(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
+    def unchanged(self, function: NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
                   ) -> Set[object]:
         changed = private | function.written_by(loop)
         return function.only_read | (set(function.buffers) - changed)

@@ -17,9 +17,10 @@ from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
 from nki_mlir.targets.runtime import host
@@ -55,7 +56,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
     times: int = 8              # least iterations of a loop for larger ones, which products read from the third
     least: int = 8              # times that a product must read each element of a tile
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         self.bytes_left = self.most
         self.users = function.users()
         self.new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
@@ -65,7 +66,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         self.block(function, function.body, cpu.MEMORY, set(fixed))
         function.replace_calls(self.new_calls)
 
-    def block(self, function: cpu.NativeFunction, block: cpu.NativeBlock, memory: int, fixed: Set[int]) -> None:
+    def block(self, function: NativeFunction, block: cpu.NativeBlock, memory: int, fixed: Set[int]) -> None:
         """Move computations in front of each loop of a block, whose buffers are in a memory. ``fixed`` are the slots
         that keep their values while the block runs."""
         nodes, block.nodes = block.nodes, []
@@ -80,7 +81,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
                     self.block(function, inner, inside, fixed | variables)
                 function.add(node)
 
-    def repeated_tiles(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, fixed: Set[int]
+    def repeated_tiles(self, function: NativeFunction, loop: cpu.NativeLoop, fixed: Set[int]
                        ) -> Iterator[RepeatedTile]:
         """Yield the computations that each iteration of a loop repeats, as far as there is room for their tiles."""
         if any(call.function == "nki_check" for call in cpu.calls_in(loop)):        # an address may be out of bounds
@@ -101,7 +102,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
                 self.bytes_left -= repeated.count * repeated.size
                 yield repeated
 
-    def unchanged(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
+    def unchanged(self, function: NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]
                   ) -> Set[object]:
         """Return the roots of the memory that a loop reads and never writes, from which code may compute tiles before
         the loop. ``private`` are the loop's buffers."""
@@ -127,7 +128,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
             isinstance(reader, cpu.Compute) and order.get(reader, -1) > order[call]
             and all(region.root is not tile for region in reader.output_regions) for reader in readers)
 
-    def hoist(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, repeated: RepeatedTile, memory: int) -> None:
+    def hoist(self, function: NativeFunction, loop: cpu.NativeLoop, repeated: RepeatedTile, memory: int) -> None:
         """Emit a computation with the loops that it needs, let its readers read the tile of their iteration, and remove
         it from a loop, with the allocation of its tile."""
         tile, call = repeated.tile, self.new_calls.get(repeated.call, repeated.call)
@@ -139,25 +140,15 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         target, block = Linear(), function.block
         for inner, step in zip(repeated.loops, repeated.steps):
             assert inner.span is not None
-            variable = self.add_loop(function, block, len(inner.span), loop.on_pool and block is function.block)
-            values[inner.slot] = Linear(inner.span.start).plus(cpu.slot_value(variable.slot), inner.span.step)
-            target, block = target.plus(cpu.slot_value(variable.slot), step), variable.body
+            with function.inside(block):
+                fill = function.add_loop(len(inner.span), loop.on_pool and not values)
+            values[inner.slot] = Linear(inner.span.start).plus(cpu.slot_value(fill.slot), inner.span.step)
+            target, block = target.plus(cpu.slot_value(fill.slot), step), fill.body
         with function.inside(block):
             *sources, filled = call.regions
             regions = [replace(region, offset=with_values(region.offset, values)) for region in sources]
             function.add(on_regions(call, [*regions, replace(filled, size=tile.size, offset=target)]))
         self.read_tiles(repeated)
-
-    def add_loop(self, function: cpu.NativeFunction, block: cpu.NativeBlock, count: int, on_pool: bool
-                 ) -> cpu.NativeLoop:
-        """Append a loop to a block."""
-        memory, slot = function.slot(), function.slot()         # the machine expects them in this order
-        loop = cpu.NativeLoop(slot, Linear(), Linear(count), Linear(1), range(count), memory=memory, parallel=on_pool,
-                              on_pool=on_pool)
-        function.ranges[slot] = 0, count - 1
-        with function.inside(block):
-            function.add(loop)
-        return loop
 
     def read_tiles(self, repeated: RepeatedTile) -> None:
         """Let all readers of a tile read the one of their iteration."""

@@ -17,7 +17,8 @@ The tile between two nests stays where values are rounded several times before a
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.walk import JointWalk, walk_of
 
@@ -30,7 +31,7 @@ class JoinNests(FunctionPass, name="join-nests"):
     roundings: int = 2          # join no long function after this many roundings to narrow floats; 0: join all
     light: int = 8              # most steps of a nest that joins another one only because both read the same input
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         users = function.users()
         for block in cpu.blocks(function.body):
             self.block(block, users)

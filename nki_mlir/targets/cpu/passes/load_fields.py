@@ -7,8 +7,9 @@ before:  add(x, x + 4, y)  with steps of two        after:  add(x, x + 4, y)  wi
 from dataclasses import replace
 
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
-from nki_mlir.targets.cpu.function import NativeFunction, calls_in
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import calls_in
 from nki_mlir.targets.cpu.schedule import fields_beside
 from nki_mlir.waist.nest import Nest
 

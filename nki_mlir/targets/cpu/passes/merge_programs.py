@@ -13,8 +13,9 @@ write.
 from dataclasses import replace
 from math import prod
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.overlap import ByteRegion
@@ -23,7 +24,7 @@ from nki_mlir.waist.overlap import ByteRegion
 class MergePrograms(FunctionPass, name="merge-programs"):
     items: int = 2              # programs that a thread must have: with fewer, threads may wait for the last one
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         grid = function.kernel.grid
         if function.has_variants or function.kernel.may_alias or len(grid) != function.axes or len(grid) < 2:
             return
@@ -37,7 +38,7 @@ class MergePrograms(FunctionPass, name="merge-programs"):
             function.notes.append(f"merge-programs: {count} programs along axis {len(grid) - 1} of the grid run as one")
 
 
-def merged_call(function: cpu.NativeFunction, call: cpu.Compute, count: int) -> cpu.Compute | None:
+def merged_call(function: NativeFunction, call: cpu.Compute, count: int) -> cpu.Compute | None:
     """Join the computations of several programs to one on longer rows; None if their operands are not parts of rows."""
     nest, slot = call.nest, cpu.FIRST_ID + function.axes - 1
     outputs = call.output_regions

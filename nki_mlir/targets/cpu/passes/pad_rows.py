@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import NestContraction, contraction_of
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.forward_copies import divided_by_rows
 from nki_mlir.targets.cpu.tile_layout import Moves, change_layouts
@@ -61,7 +62,7 @@ class PadRows(FunctionPass, name="pad-rows"):
     multiple: int = 512         # rows share sets of the cache if their length is a multiple of these bytes
     rows: int = 16              # fewest rows that a product reads or writes: fewer rows fit one set
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         change_layouts(function, self.layout_of)
 
     def layout_of(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall]) -> PaddedRows | None:

@@ -17,8 +17,9 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, TileProduct, contraction_of, multiplies_in_pairs
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, compute
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, compute
 from nki_mlir.targets.cpu.packed_products import JOIN, NARROWED_JOIN, NARROWED_WIDEN, PAIRED, WIDEN
 from nki_mlir.targets.cpu.passes.widen_factors import dense_strides, elements_of
 from nki_mlir.targets.runtime import host

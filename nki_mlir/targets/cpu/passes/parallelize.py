@@ -12,7 +12,8 @@ different memory.
 from collections.abc import Iterator
 from math import prod
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.routines import TileRoutine
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of
@@ -24,10 +25,10 @@ from nki_mlir.waist.overlap import ByteRegion, Iterations
 class Parallelize(FunctionPass, name="parallelize"):
     worth: int = 50_000         # nanoseconds of work, roughly, for which it is worth to wake threads
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         self.block(function, function.body, 1)
 
-    def block(self, function: cpu.NativeFunction, block: cpu.NativeBlock, times: int) -> None:
+    def block(self, function: NativeFunction, block: cpu.NativeBlock, times: int) -> None:
         """Rewrite the nodes of a block that runs ``times`` times."""
         for k, node in enumerate(block.nodes):
             if isinstance(node, cpu.TileCall) and isinstance(node.function, Search):
@@ -41,7 +42,7 @@ class Parallelize(FunctionPass, name="parallelize"):
                 for inner_block in cpu.sub_blocks(node):
                     self.block(function, inner_block, times * repetitions(node))
 
-    def can_run_on_pool(self, function: cpu.NativeFunction, loop: cpu.NativeLoop, times: int) -> bool:
+    def can_run_on_pool(self, function: NativeFunction, loop: cpu.NativeLoop, times: int) -> bool:
         """Return whether iterations are independent, and take long enough."""
         if not loop.span or len(loop.span) < 2:
             return False
@@ -54,7 +55,7 @@ class Parallelize(FunctionPass, name="parallelize"):
         return running_cost(loop.body, times * len(loop.span)) >= self.worth and iterations.keep_apart(
             [access for call in calls for access in accesses_of(call)], private)
 
-    def spread_search(self, function: cpu.NativeFunction, node: cpu.TileCall, search: Search) -> cpu.TileCall:
+    def spread_search(self, function: NativeFunction, node: cpu.TileCall, search: Search) -> cpu.TileCall:
         """Divide the rows of a large search into parts, as those of a computation."""
         for count in range(host.threads(), 4 * host.threads() + 1):
             part = part_of_search(search, count) if has_pool(function) and search.cost >= self.worth else None
@@ -63,7 +64,7 @@ class Parallelize(FunctionPass, name="parallelize"):
         return node
 
 
-def has_pool(function: cpu.NativeFunction) -> bool:
+def has_pool(function: NativeFunction) -> bool:
     """Return whether a function may use the pool, which programs of a launch grid use themselves."""
     return prod(function.kernel.grid) == 1 and host.threads() > 1
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from math import prod
 
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of, prefetched_positions
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, NativeLoop, nodes_in
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, NativeLoop, nodes_in
 from nki_mlir.waist.nest import Nest
 
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from nki_mlir.targets.cpu.addressed_nest import with_memory
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, calls_in
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand

@@ -11,17 +11,9 @@ other tiles to chunks of rows, or remove their memory.
 from collections.abc import Sequence, Set
 
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.function import (
-    Allocate,
-    Compute,
-    NativeFunction,
-    RoutineCall,
-    ScratchBuffer,
-    blocks,
-    calls_in,
-    on_buffer,
-)
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Allocate, Compute, RoutineCall, ScratchBuffer, blocks, calls_in, on_buffer
 from nki_mlir.waist.overlap import elements_apart
 
 

@@ -11,8 +11,9 @@ memory that stays the same until the other computation.
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.forwarding import filled_tile
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.hoist_tiles import multiplies_often
 
@@ -23,7 +24,7 @@ class ShareFactors(FunctionPass, name="share-factors"):
     least: int = 8              # times that a product must read each element of a factor
     most: int = 33_554_432      # bytes of all factors that several products share
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         users, new_calls = function.users(), dict[cpu.RoutineCall, cpu.NestCall]()
         shared, shared_bytes = set[cpu.ScratchBuffer](), 0
         for block in cpu.blocks(function.body):
@@ -40,7 +41,7 @@ class ShareFactors(FunctionPass, name="share-factors"):
                 block.nodes[:] = block.without(unneeded)
         function.replace_calls(new_calls)
 
-    def repeated(self, function: cpu.NativeFunction, block: cpu.NativeBlock, users: Users
+    def repeated(self, function: NativeFunction, block: cpu.NativeBlock, users: Users
                  ) -> list[tuple[cpu.Compute, cpu.ScratchBuffer, cpu.ScratchBuffer]]:
         """List the computations of a block that fill a tile as an earlier one does, each with its tile and the earlier
         one's."""

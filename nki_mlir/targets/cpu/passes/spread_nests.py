@@ -13,16 +13,9 @@ on the pool needs fewer jobs than one for each computation.
 """
 
 from nki_mlir.targets.cpu.contraction import TileProduct, multiplies_in_pairs
-from nki_mlir.targets.cpu.function import (
-    MOST_ARGUMENTS,
-    Compute,
-    NativeBlock,
-    NativeFunction,
-    NativeLoop,
-    Spread,
-    sub_blocks,
-)
+from nki_mlir.targets.cpu.function import MOST_ARGUMENTS, NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Compute, NativeBlock, NativeLoop, Spread, sub_blocks
 from nki_mlir.targets.cpu.passes.parallelize import has_pool
 from nki_mlir.targets.cpu.schedule import cost_of, parts_of
 from nki_mlir.targets.runtime import host

@@ -12,9 +12,10 @@ complete tile to a buffer of float32, and nothing else uses the tile.
 from collections.abc import Sequence
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import TileProduct, contraction_of
 from nki_mlir.targets.cpu.forwarding import filled_tile, stays_inside, writing_target, written_box, zeroed_tile
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
@@ -22,7 +23,7 @@ from nki_mlir.waist.recognize import is_copy
 
 
 class StoreProducts(FunctionPass, name="store-products"):
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         for block, product, tile, users in function.tile_writers(writes_a_box):
             zeros = zeros_before(block, product, users)
             if zeros is None:

@@ -11,8 +11,9 @@ does not read. Streaming stores may write such rows, too.
 from dataclasses import replace
 
 from nki_mlir.targets.cpu.forwarding import move_of
-from nki_mlir.targets.cpu.function import Allocate, Compute, NativeFunction, ScratchBuffer, TileCall, blocks
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import Allocate, Compute, ScratchBuffer, TileCall, blocks
 from nki_mlir.targets.cpu.routines import RowCopies
 from nki_mlir.waist.nest import Operand
 from nki_mlir.waist.recognize import is_copy

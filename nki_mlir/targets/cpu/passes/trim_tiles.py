@@ -14,8 +14,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.forwarding import written_elements
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.schedule import dims_of
 from nki_mlir.targets.cpu.searches import Search
@@ -29,12 +30,12 @@ Sizes = tuple[int, int]                         # rows, and bytes of a row
 class TrimTiles(FunctionPass, name="trim-tiles"):
     least: int = 4_096          # elements of a tile: with fewer, nests that all kernels share save more
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         changed = True
         while changed:
             changed = self.trim_once(function)
 
-    def trim_once(self, function: cpu.NativeFunction) -> bool:
+    def trim_once(self, function: NativeFunction) -> bool:
         """Trim the tiles, later ones first; return whether a computation changed, so that it may read less."""
         new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
         for tile, users in reversed(function.users().items()):
@@ -120,7 +121,7 @@ def trimmed_writer(call: cpu.Compute, line: int, sizes: Sizes) -> cpu.Compute:
     return cpu.compute(replace(nest, extents=extents).simplified, call.regions)
 
 
-def drop_unread(function: cpu.NativeFunction) -> bool:
+def drop_unread(function: NativeFunction) -> bool:
     """Drop searches if no other call uses the tiles that they write."""
     searches = [call for call in cpu.calls_in(*function.body.nodes)
                 if isinstance(call, cpu.TileCall) and isinstance(call.function, Search)]
@@ -135,7 +136,7 @@ def drop_unread(function: cpu.NativeFunction) -> bool:
     return bool(dropped)
 
 
-def drop_overwritten(function: cpu.NativeFunction) -> bool:
+def drop_overwritten(function: NativeFunction) -> bool:
     """Drop computations of a tile if the next use, in the same block, writes the same elements without reading them."""
     block_of = {node: number for number, block in enumerate(cpu.blocks(function.body)) for node in block.nodes}
     dropped = {first for tile, calls in function.users().items() for first, second in pairwise(calls)

@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.widen_factors import elements_of
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -26,7 +27,7 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
     least: int = 8              # times that each product must read each element of a tile
     most: int = 1_048_576       # bytes of a tile in float32
 
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
         users_of, loops_around = function.users(), dict(enclosing_loops(function.body))
         narrow: set[cpu.ScratchBuffer] = set()          # tiles that cannot be wide, as the calls that use them are now

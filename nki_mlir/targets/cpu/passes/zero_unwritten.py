@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.cpu import function as cpu
+from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.forwarding import ByteBox
+from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion
 
 
 class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
-    def rewrite(self, function: cpu.NativeFunction) -> None:
+    def rewrite(self, function: NativeFunction) -> None:
         proof = FreshBuffers()
         proof.block(function.body)
         for buffer, fresh in proof.buffers.items():
