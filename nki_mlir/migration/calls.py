@@ -57,7 +57,7 @@ PRODUCTS = {"nl.matmul", "nisa.nc_matmul"}
 TRANSPOSES = {"nl.transpose", "nl.load_transpose2d", "nisa.nc_transpose", "nisa.dma_transpose"}
 OTHER_COLUMNS = {*(f"nl.{n}" for n in ("sum", "prod", "max", "min", "mean", "var", "all")), *(
     f"nisa.{n}" for n in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"))
-    }                                   # a mask's columns are not the result's
+    }                                   # a mask selects other columns than those of the result
 
 
 @dataclass

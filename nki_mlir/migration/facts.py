@@ -30,7 +30,7 @@ class Unknown(Fact):
 
 @dataclass(frozen=True)
 class NoElement(Unknown):
-    """The elements of an empty list: appended elements become all of them."""
+    """The elements of an empty list: the facts about the first appended element replace this one."""
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other
 
 
 class FunctionCalls(Calls):
-    """The part of the rewriter for these calls; ``helper`` returns the facts about the result of a function of the file
-    for given arguments."""
+    """The part of the rewriter for calls of functions and methods; ``helper`` returns the facts about the result of a
+    function of the file."""
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **REDUCTIONS, **INSTRUCTIONS}
@@ -188,7 +188,7 @@ class FunctionCalls(Calls):
 
     def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
                     ) -> Fact | None:
-        """Return the fact about the result of a method of such an object, or None for one that computes on the host."""
+        """Return the fact about the result of a method of an object; None if the method computes on the host."""
         return None
 
     def _arguments(self, node: cst.Call) -> tuple[list[Fact], dict[str, Fact]]:

@@ -57,11 +57,11 @@ class Indices(Expressions):
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)
         self.extents: dict[str, str] = {}                           # by count: all elements of its axis
-        self.exceeded: dict[str, set[int]] = {}     # dimensions of tiles that a subscript may leave if a mask cuts them
+        self.exceeded: dict[str, set[int]] = {}     # by tile: the dims that masks must not cut
         self.masks: dict[str, MaskFact | None] = {}                 # by tile: the mask under which it is computed
         self.cut_sources: dict[str, set[str]] = {}     # by tile: the tiles that masks cut from which it is computed
         self.same_tiles: dict[str, str] = {}                        # by the second name of a tile: the first
-        self.uncut: dict[str, set[int]] = {}        # the ones that keep the size that they have without masks
+        self.uncut: dict[str, set[int]] = {}        # by tile: the dims that masks do not cut in this attempt
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
     def combined(self, operator: str, left: IndexFact, right: IndexFact) -> IndexFact:

@@ -89,7 +89,8 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
 
 
 def _keep_elements(a: Arguments, parameter: str, tensor: TensorFact, like: TensorFact) -> None:
-    """Let an operand, or the one like which the result is, keep the elements that a mask cut if the other has more."""
+    """Where a mask has cut an operand or the operand that shapes the result, so that their extents differ, let the cut
+    one keep all elements."""
     assert tensor.shape is not None and like.shape is not None
     different = [k for k, (x, y) in enumerate(zip(tensor.shape, like.shape)) if x != y and x != "1" and (
         k == 0 or y != "1")]
@@ -435,8 +436,8 @@ def call_with_destination(calls: Calls, a: Arguments, name: str) -> cst.BaseExpr
 
 
 def _refuse_later_rows(a: Arguments) -> None:
-    """Leave a call under a mask that leaves out first rows, unless an engine may start at the others: no DMA moves rows
-    at a position that a tile holds."""
+    """Leave the call to a person if its mask excludes the first rows and no engine may start at the row after them: a
+    DMA, which may start at any row, cannot read the position from a tile."""
     for bound in a.mask.bounds if a.mask is not None else ():
         if bound.low and bound.axis == -bound.rank:
             first, count = terms.number(bound.low), terms.number(bound.high)

@@ -91,7 +91,7 @@ class Kernels(GridKernels):
         self.all_names: set[str] = set()
         self.inner_functions: dict[tuple[str, str], tuple[int, python_subset.PythonRule]] = {}   # (outer, inner): line
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
-        self.literals: dict[str, str] = {}      # the numbers that names of the file have
+        self.literals: dict[str, str] = {}      # by name of the file: the text of its number
         self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
         self.lent: dict[str, set[int]] = {}     # functions of this file whose bodies other files, by their id, have
         self.passed_parameters: dict[str, set[str]] = {}        # those that some call passes

@@ -483,7 +483,7 @@ def same_name(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("loop_reduce")
 def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
-    """Return a reduction that accumulates, whose first iteration writes a tile that has no values yet."""
+    """Return an operation that accumulates in its target. If the target has no values, the first iteration copies."""
     text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
     node = a.nodes["loop_indices"]
     loops = [calls.text(e.value) for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [

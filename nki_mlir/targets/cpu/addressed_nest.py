@@ -73,7 +73,8 @@ def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], v
 
 
 def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
-    """Return the nest, with the facts about its memory if there are any. With ``streams``, it streams if it can."""
+    """Return the nest with prefetches of the inputs ``ahead``, and with streaming stores if ``streams`` and it can have
+    them; the nest itself if it has neither."""
     use = MemoryUse(tuple(range(len(nest.outputs))) if streams and can_stream(nest) else (), ahead)
     return AddressedNest(nest, use) if use != MemoryUse() else nest
 

@@ -226,8 +226,7 @@ class PackedProduct:
     def __init__(self, code: NativeFunction, product: LoopNest, options: PackingOptions) -> None:
         self.code, self.nest, self.finish = code, product.nest, product.finish
         starts = [region.address for region in product.regions]
-        moves = product.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
-        a, b = (0, 1) if moves else (1, 0)
+        a, b = (0, 1) if product.nest.inputs[0].strides[0] else (1, 0)          # a has the rows, b the columns
         inputs, (self.rows, self.columns, depth) = product.nest.inputs, product.nest.extents
         tile = options.tile(self.columns)
         assert tile is not None                                 # can_pack has checked that there is one

@@ -25,7 +25,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 class WidenTiles(FunctionPass, name="widen-tiles"):
     least: int = 8              # times that each product must read each element of a tile
-    most: int = 1_048_576       # bytes of a tile in float32
+    most: int = 1_048_576       # bytes in float32 of the largest tile to widen
 
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}

@@ -18,7 +18,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 
 @dataclass(eq=False)
 class ShortLoop:
-    """A loop, the loop around it, the iterations that are left, and the instructions of one iteration."""
+    """A loop within the loop ``parent``: the iterations that it keeps, and how many instructions one iteration runs."""
 
     parent: "ShortLoop | None"
     span: range
@@ -59,7 +59,7 @@ def cut_short(rolled: Code, instructions: int) -> Code:
 
 
 def add_loops(block: Block, parent: ShortLoop | None, loops: list[ShortLoop]) -> int:
-    """Append the loops of a block, each before those in it. Return the instructions of the block without loops."""
+    """Append the loops of a block, outer ones before inner ones. Return how many instructions the block runs."""
     total = 0
     for node in block.nodes:
         if type(node) is InstructionStep:
@@ -75,7 +75,7 @@ def add_loops(block: Block, parent: ShortLoop | None, loops: list[ShortLoop]) ->
 
 
 def with_spans(block: Block, spans: Iterator[range]) -> Block:
-    """Return the block with these iterations of its loops, each before those of the loops in it."""
+    """Return the block with other iterations of its loops: ``spans`` yields those of outer loops before inner ones."""
     nodes: list[object] = []
     for node in block.nodes:
         match node:

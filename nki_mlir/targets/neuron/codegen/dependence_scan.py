@@ -246,7 +246,7 @@ class StepEdges:
         return cls(starts, pairs % max(count, 1))
 
     def by_user(self) -> tuple[Any, Any]:
-        """Return in two arrays each step, as often as there are steps in its list, and these steps."""
+        """Return the dependences as two arrays of equal length: a step, and a step that it comes after."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts)), self.steps
 
     @cached_property

@@ -348,7 +348,7 @@ class _Run:
         return buffer
 
     def apply(self) -> None:
-        """Insert the copies into the block, and let its steps use the buffers that have their tiles."""
+        """Insert the copies into the block, and let each step use the buffer that holds its tile at that step."""
         if not self.moved and not self.added:
             return
         homes: dict[object, DeviceBuffer] = {}

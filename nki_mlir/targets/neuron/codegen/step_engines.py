@@ -85,16 +85,16 @@ class DistinctChoices:
 
 
 class StepEngines:
-    """Engines have numbers, in the order in which they choose.
+    """The engines that each step may run on, as arrays. Engines have numbers, in the order of ``FIRST``.
 
-    Arrays by step: ``forms``, the number of its choices among the ``choices`` of these steps; ``masks``, the engines
-    that it may run on, as bits; ``only``, its only engine or -1. By form and engine: the fields of the choice; and
-    ``loaded``, ``busy`` for longer on an engine that is busy with steps that only it may run. ``alone``: by engine, ns
-    for which it is busy with these.
+    Arrays by step: ``forms``, the index of its choices in ``choices``; ``masks``, the engines that it may run on, as
+    bits; ``only``, its only engine or -1. Arrays by form and engine: the fields of the choice, and ``loaded``, which is
+    ``busy``, increased for engines that are busy with steps that no other engine can run. ``alone``: by engine, the ns
+    for which such steps keep it busy.
     """
 
     def __init__(self, numbers: Any, distinct: DistinctChoices) -> None:
-        """``numbers``: those of each step's choices."""
+        """``numbers`` are the numbers of each step's choices in ``distinct``."""
         present, self.forms = np.unique(numbers, return_inverse=True)
         self.choices = [distinct.numbered[number] for number in present.tolist()]
         used_engines = {choice.engine for step_choices in self.choices for choice in step_choices}
