@@ -93,7 +93,7 @@ class Builder:
         self.breaks_rules = False                   # an operation breaks a rule that no document contests
         self.independent_programs = False           # programs must write disjoint elements
         self.memos: dict[tuple[object, ...], Memo] = {}        # of operations, by form
-        self.recorded_calls: dict[tuple[object, ...], Any] = {}    # what calls of instructions did, by their form
+        self.recorded_calls: dict[tuple[object, ...], Any] = {}    # records of calls of instructions, by form
         self.recorder: Any = None                   # notes what a call does (``language/current/repeated_calls.py``)
         self.instruction: str | None = None         # the label of the instruction whose operations are performed
         self.properties: dict[str, Any] = {}        # state that the language has for the duration of one run

@@ -122,8 +122,8 @@ def evaluated(block: Block, numbers: Sequence[int]) -> list[Sampled] | None:
 
 
 def starts_before_all(op: Operation, axis: int, direction: str) -> bool:
-    """Return whether a reduction has the same position without its start: a value that is beyond none, at position 0 of
-    positions that count from 0 along the axis."""
+    """Return whether the initial value of a reduction to the position of an extreme changes no result: it is the
+    identity of the reduction, with position 0, and the positions are an iota along the axis."""
     _, positions, start, first = op.operands
     counts = defining(positions)
     if counts is None or counts.name != "stablehlo.iota" or counts.attributes["iota_dimension"].value != axis:

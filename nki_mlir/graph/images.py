@@ -301,7 +301,8 @@ class ImageLines:
         return begin, min(self.form.depth - begin, move.pixels * self.form.channels)
 
     def target(self, run: Sequence[PixelMove], first: int, count: int) -> Tile:
-        """Return the part of the image that moves of neighbouring slots write, for lines of one residue."""
+        """Return the part of the image that equal moves into neighbouring slots write: in each slot ``count`` lines of
+        one residue, from ``first`` on."""
         move, pieces = run[0], self.form.pieces
         begin, rows = self.rows(move)
         lines = (1, count * pieces) if move.target is None else (pieces, count)

@@ -399,7 +399,8 @@ def _nothing() -> None:
 
 
 def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:
-    """Return whether code may change a slot without a store to its name: items of containers, and memoized values."""
+    """Return whether code may change a slot without assigning to its name: items of containers and cached properties
+    change."""
     kind = type(owner)
     if mutable_state.is_mock(owner) or isinstance(getattr(kind, str(name), None), cached_property):
         return True

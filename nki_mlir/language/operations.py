@@ -121,10 +121,10 @@ class LastResult(NamedTuple):
 
     result: View
     operand: View
-    op: Op | None                  # the last operation; an earlier one if the mask is False
+    op: Op | None                  # the operation before, if the mask is False
     cls: type[Op]
     views: Views
-    mask: object                 # False where it was false everywhere
+    mask: object                 # False: it selects no element
     attributes: dict[str, object]
     explicit_dtype: bool
     dropped: tuple[int, ...] = ()

@@ -119,7 +119,7 @@ class _FunctionSplit:
         return inside
 
     def choice(self, value: Value, part: range, before: Operation) -> Operation:
-        """Write an empty ``if``, whose condition is that the value is at most the part's last."""
+        """Write an empty ``scf.if`` with the condition that the value is at most the last value of the part."""
         with before.location:
             with ir.InsertionPoint(before):
                 inside = compared("sge", self.constant(part[-1]), value)
@@ -137,7 +137,7 @@ class _FunctionSplit:
 
     # -- loops ---------------------------------------------------------------------------------------------------------
     def operations(self, operations: list[Operation], executes: bool) -> None:
-        """Go through operations; ``executes`` says that they surely run."""
+        """Split the loops among some operations; ``executes``: the operations run in every execution."""
         for op in operations:
             if is_tile_op(op):
                 self.tile_operation(op, executes)

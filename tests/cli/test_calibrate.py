@@ -248,7 +248,7 @@ def test_least_squares__of_exact_times_are_the_coefficients(seed):
 
 
 @pytest.mark.parametrize("features", [
-    [(1, 0), (2, 0), (3, 0)],           # one is nowhere
+    [(1, 0), (2, 0), (3, 0)],           # the second feature is 0 in every row
     [(1, 2), (2, 4), (3, 6)],           # one is a multiple of the other
     [(1, 2)],                           # fewer rows than coefficients
     [],

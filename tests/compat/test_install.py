@@ -147,7 +147,7 @@ def test_import__leaves_frozen_what_is_frozen_and_collectable_what_is_not(freeze
 
 
 def test_import__makes_its_objects_old():
-    """The collections that follow look at what the program makes, not at what was imported."""
+    """Later collections of young objects visit those of the program, not those of the import."""
     done = python("import gc, numpy, nki_mlir.compat; nki_mlir.compat.install(); looked = []\n"
                   "def look(phase, info):\n"
                   "    if phase == 'start': looked.append(len(gc.get_objects(info['generation'])))\n"

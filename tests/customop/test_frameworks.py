@@ -68,7 +68,7 @@ def test_compile(torch, spread, backend):
 
 @pytest.mark.torch
 def test_compile__by_inductor(torch, spread):
-    """Elementwise operations beside the operator would go to the host's compiler, which takes 15 s."""
+    """The program has no elementwise operations, because the host's compiler takes 15 s for them."""
     x = torch.arange(400, dtype=torch.float32).reshape(20, 20)
     compiled = torch.compile(lambda x: spread(spread(x, 0).t(), 0), backend="inductor", fullgraph=True)
     assert np.array_equal(compiled(x), expected(np.ascontiguousarray(expected(x.numpy()).T)))

@@ -411,7 +411,7 @@ def test_error__dtype_that_kernels_do_not_have(dtype, reason, fix):
 
 @pytest.mark.parametrize("convert", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
 def test_error__sparse_tensor(convert):
-    for _ in range(2):                  # the call in between is remembered
+    for _ in range(2):                  # the second time, calls with dense tensors are cached
         with pytest.raises(NotStrided, match=r"a tensor of layout torch.sparse_.* is passed to kernel") as error:
             kernels.scaled(convert(A), 2.0)
         assert error.value.at.file == __file__

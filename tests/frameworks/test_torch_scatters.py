@@ -89,7 +89,7 @@ def test_elements_that_are_put():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8])
 def test_modes(dtype):
-    """Without NaN: for these, PyTorch's mode depends on the order of the elements."""
+    """The tensors have no NaN, for which PyTorch's mode depends on the order of the elements."""
     rng = random.Random(str(dtype))
     for _ in range(60):
         a = (torch.randn([rng.randint(1, 6) for _ in range(rng.randint(0, 3))]) * 2).round().abs().to(dtype)

@@ -26,7 +26,7 @@ assert __version__ == nki.__version__ and __version__.startswith("0.6.") and flo
 
 @nki.jit
 def append(cache, x):
-    """Updates the cache in place, and gives the sum besides."""
+    """Adds x to the cache in place, and returns the cache and twice the sum."""
     rows, columns = x.shape
     total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     old, new = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))

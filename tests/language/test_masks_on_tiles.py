@@ -130,7 +130,7 @@ def test_mask_as_subscript__that_python_knows(on, truth):
 
 
 def test_mask_as_subscript__keeps_its_negation_in_views(on):
-    """What the mask of a view cannot say is refused, not turned round."""
+    """A negated mask that the mask of a view cannot express is refused."""
     @nki.jit
     def kernel(x):
         out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)

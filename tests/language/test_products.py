@@ -77,7 +77,7 @@ def test_nc_matmul__bad_double_row(mode, shape, dtype, target, text):
 
 
 def test_affine_select__of_a_product(on):
-    """The GpSimd engine does not see PSUM: what it selects from there is copied."""
+    """The GpSimd engine cannot read PSUM, so the product is copied to SBUF."""
     def body(a, b):
         p, f = nl.mgrid[0:40, 0:32]
         return nisa.affine_select(p >= f, nl.matmul(a, b, transpose_x=True), -1.0)

@@ -245,7 +245,7 @@ def test_skipped_and_accumulated(on):
 
 
 def test_in_loops_under_masks_and_of_other_dtypes(on):
-    """Places are counted in integers, whatever the elements are; a mask leaves what is outside of it alone."""
+    """Positions are integers for elements of each dtype; elements that the mask leaves out keep their values."""
     @nki.jit
     def kernel(x, at):
         tile, a, result = nl.load(x), nl.load(at), out((2, 4, 40), nl.bfloat16)

@@ -15,7 +15,7 @@ X = np.arange(32, dtype=np.float32).reshape(4, 8)
 
 
 def kernel_of(*lines, returns="out"):
-    """A new kernel each time: what is known of calls is known of a function."""
+    """Return a new kernel, since the language counts the calls of each function."""
     text = ("def kernel(x, n=1):\n    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
             "    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)\n    nisa.dma_copy(dst=tile, src=x)\n"
             + "".join(f"    {line}\n" for line in lines) + f"    nisa.dma_copy(dst=out, src=tile)\n    return {returns}\n")

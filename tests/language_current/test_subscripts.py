@@ -75,7 +75,7 @@ def test_subscripts__select_the_elements_that_numpy_selects(on_chip):
             tensor = nl.ndarray(shape, nl.float32, buffer=nl.sbuf if on_chip else nl.shared_hbm)
             array = np.arange(prod(shape)).reshape(shape)
             assert np.array_equal(numbers_of(tensor), array)
-            for _ in range(2):                                      # a part, and a part of the part
+            for _ in range(2):                                      # of the tensor, then of its part
                 items, inside = zip(*[drawn_item(rng, n) for n in tensor.shape])
                 if rng.random() < 0.3:
                     at = rng.randint(0, len(items))

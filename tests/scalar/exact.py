@@ -86,7 +86,7 @@ GRAPHS = {
 
 
 def _shifted(a: np.ndarray, b: np.ndarray, shift: np.ufunc, kind: str) -> np.ndarray:
-    """A shift of the bits of ``a`` read as integers of a kind, by ``b`` read as unsigned; what is shifted out is gone."""
+    """Shift the bits of ``a``, read as integers of a kind, by ``b``, read as unsigned. Bits shifted out are lost."""
     wide, amount = a.view(f"{kind}{a.itemsize}").astype(f"{kind}8"), b.view(f"u{b.itemsize}").astype(np.uint64)
     moved = shift(wide, np.minimum(amount, 8 * a.itemsize - (kind == "i")).astype(wide.dtype))
     return moved.astype(f"{kind}{a.itemsize}").view(a.dtype)

@@ -161,7 +161,7 @@ def test_operations_have_the_attributes_and_the_location_of_their_operation():
 
 
 def test_operations_under_conditions():
-    """Operations in ``where`` run for these values alone, and copies that they read do not serve others."""
+    """Operations within ``where`` run only for its values, and operations outside of it read no copies made in it."""
     kernel = Kernel(LOOPS)
     emitter, source, sums = kernel.emitter, kernel.filled(0, PSUM), kernel.filled(1, SBUF)
     kernel.at(kernel.inner_end, symbols=True)

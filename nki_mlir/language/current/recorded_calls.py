@@ -68,7 +68,8 @@ class EmittedOperation:
 
 
 class HistoryNote(NamedTuple):
-    """A call of a function of the write history, with a view by number, and the storage of a tensor, if it takes it."""
+    """A call of a function of the write history. Its arguments are a view and, unless ``tensor`` is None, the storage
+    of a tensor, both by number."""
 
     function: Callable[..., None]
     tensor: int | None
@@ -84,7 +85,7 @@ class ShownWarning(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class CreatedTensor:
-    """A tile that a call creates: its number, and how the language stores it, if it does."""
+    """A tile that a call creates: its number, and its storage if the language allocates it."""
 
     number: int
     shape: tuple[int, ...]
@@ -94,8 +95,8 @@ class CreatedTensor:
 
 
 class ReturnedTensor(NamedTuple):
-    """The tensor that a call returns: of a tensor that it creates, with these parts. ``view``: its core view; ``form``:
-    its form, which the results of all repetitions share."""
+    """The tensor that a call returns: a view of the created tensor with the number ``tensor``. ``view`` is the number
+    of its core view; ``form`` is its form, which the results of all repetitions share."""
 
     tensor: int
     shape: Shape

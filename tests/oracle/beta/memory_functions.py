@@ -107,7 +107,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, **_: Any)
 
 
 def meeting(target: Any, value: Any) -> tuple[Any, Any]:
-    """Two views with their dimensions of size 1 the same."""
+    """Return two views with one rank: without leading dimensions of size 1, or reshaped if they have equal sizes."""
     if target.size == value.size:
         return target.reshape(value.shape), value
     while value.ndim > target.ndim and value.shape[0] == 1:

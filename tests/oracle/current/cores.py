@@ -167,13 +167,13 @@ def of_channels(tensors: Any) -> list[NkiTensor]:
 
 def collective_permute_implicit_current_processing_rank_id(iteration_id: Any, replica_group: ReplicaGroup,
                                                            channel_id: int = 0, name: str | None = None) -> VirtualRegister:
-    """7: the rank whose part is here after so many steps round the ring."""
+    """7: the rank whose part this rank has after some steps around the ring."""
     group = replica_group.of(rank())
     return VirtualRegister(group[ring(group, int(iteration_id))])
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:
-    """7: the own rank."""
+    """7: the rank of this program."""
     return VirtualRegister(rank())
 
 

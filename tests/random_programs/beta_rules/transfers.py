@@ -59,7 +59,7 @@ def dynamic_offset(w: BetaWriter):
 
 @rule()
 def through_hbm(w: BetaWriter):
-    """To a private tensor and back, with another shape or in parts."""
+    """Store an operand to a private tensor, with nl.store or nisa.dma_copy, and load it."""
     a = w.operand((w.P, w.F), tuple(d for d in w.dtypes if d.name != "tfloat32"))
     name = w.name("hbm")
     w.note("private_hbm", "nisa.dma_copy")

@@ -76,7 +76,7 @@ def test_rows_of_another_length__have_the_same_bytes_or_are_refused(dtype: DType
 
 
 def pairs_that_share(listed: list[ByteFootprint]) -> tuple[list[bool], list[bool]]:
-    """Of each pair, whether they share a cell and whether they share a byte."""
+    """Return for each pair of footprints whether they share a cell, and whether they share a byte."""
     cells, touched = Cells(listed), []
     for footprint in listed:
         rows, columns, count = cells.of(footprint)
