@@ -48,6 +48,14 @@ def test_tests_of_a_mutant__are_those_of_its_line_first(tmp_path: Path) -> None:
     assert results.ordered(1, 0) == ["e"]
 
 
+def test_recorded_tests_of_a_mutant__are_those_of_its_line_alone(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results", {
+        test: Ran(test, seconds, reached) for test, seconds, reached in
+        [("a", 3, []), ("b", 1, [0]), ("c", 2, [1]), ("d", None, [0]), ("e", 0.5, [0, 1])]}, recorded={"a"})
+    assert results.ordered(0, 100) == ["e", "b"]
+    assert results.ordered(2, 100) == []
+
+
 def test_tests_of_a_mutant__begin_with_those_named_after_its_module(tmp_path: Path) -> None:
     """If they ran its line: an optimizer's module runs in many tests, of which few look at what it does."""
     results = Results(tmp_path / "results", {

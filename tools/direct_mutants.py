@@ -19,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, inf
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from .changed_functions import Finder, add_probes, function_of, is_loaded, path_of, replace_code, source_of
+from .filecheck_tests import RunLine
 from .mutant_results import Outcome, Ran, Results
 from .seeding import ROOT, Change
 
@@ -53,9 +54,10 @@ class Job(NamedTuple):
 
 
 def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "", results: Path | None = None,
-             most: float = inf) -> Iterator[tuple[Change, Outcome]]:
+             most: float = inf, recorded: Sequence[Ran] = ()) -> Iterator[tuple[Change, Outcome]]:
     """Yield each change with its outcome. ``select`` is an expression of names, as pytest's ``-k``. ``results`` is a
-    file that keeps what is known if the run stops. Of a mutant's tests run those that take ``most`` seconds."""
+    file that keeps what is known if the run stops. Of a mutant's tests run those that take ``most`` seconds.
+    ``recorded`` are the tests to choose from if they are known, beside FileCheck tests."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # which does not reduce failing examples
@@ -66,6 +68,10 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         known = Results.read(results or directory / "results", changes, [*map(str, paths), select])
+        known.recorded = {ran.test for ran in recorded}
+        for ran in recorded:
+            if ran.test not in known.tests:
+                known.append(ran)
         for number, outcome in known.outcomes.items():
             yield changes[number], outcome
         if len(known.outcomes) < len(changes):
@@ -129,6 +135,8 @@ class MutantRun:
 
     def test(self, job: Job) -> int:
         """Run the tests of a job in this process, which is a fork, and return pytest's status."""
+        if not job.tests:
+            return 0
         _redirect(Path(os.devnull))
         if job.number != NO_CHANGE:
             sys.meta_path.insert(0, Finder.of(self.changes[job.number]))
@@ -297,6 +305,8 @@ class _Collected:
         sys.setprofile(None)
         if session.testsfailed:
             return True
+        if recorded := self.known.recorded:
+            session.items[:] = [i for i in session.items if i.nodeid in recorded or isinstance(i, RunLine)]
         self.find_functions()
         self.run_without_change(session)
         if not self.known.sound_tests():

@@ -8,7 +8,7 @@ seconds and the numbers of the mutants whose lines it ran, and each mutant one w
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Results:
     tests: dict[str, Ran] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     modules: Sequence[str] = ()             # the name of the module of each mutant
+    recorded: Collection[str] = ()          # the tests to choose from, which run only with mutants whose lines they ran
 
     @classmethod
     def read(cls, file: Path, changes: list[Change], arguments: list[str]) -> "Results":
@@ -89,7 +90,8 @@ class Results:
         def is_of_module(test: str) -> bool:
             return module in Path(test.partition("::")[0]).stem.replace("-", "_")
         ranked = sorted((number not in ran.reached, not is_of_module(test), ran.seconds, test)
-                        for test, ran in self.tests.items() if ran.seconds is not None)
+                        for test, ran in self.tests.items()
+                        if ran.seconds is not None and (number in ran.reached or not self.recorded))
         chosen, total = [], 0.0
         for *_, seconds, test in ranked:
             total += seconds

@@ -11,9 +11,10 @@ of each survivor that needs no test: the program is equal, or the difference is 
 
 ``--direct TESTFILE...`` runs these files alone (pytest or FileCheck) with all mutants of the modules that ``--only``
 names, or with ``--count`` of them, and needs no record. ``--select`` is an expression of names of tests, as pytest's
-``-k``. A mutant takes the seconds of the tests, or two more if it changes what runs at the import. ``--seconds N``
-runs N seconds of tests with each mutant, those that run its line first. ``--results FILE`` keeps each result as it
-comes, with and without ``--direct``: the same command continues a run that was stopped.
+``-k``. Without a file, the recorded tests that run a line run with its mutants, and FileCheck tests. A mutant takes the
+seconds of the tests, or two more if it changes what runs at the import. ``--seconds N`` runs N seconds of tests with
+each mutant, those that run its line first. ``--results FILE`` keeps each result as it comes, with and without
+``--direct``: the same command continues a run that was stopped.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -41,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .direct_mutants import outcomes
-from .mutant_results import Outcome, Results
+from .mutant_results import Outcome, Ran, Results
 from .recording import BEFORE, PYTEST, RECORDING, record, recorded_files, seconds_of_tests, tests_by_line
 from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
@@ -118,17 +119,31 @@ def statement_of(change: Change) -> range:
     return range(max(starts), last + 1)
 
 
+def recorded_tests(change: Change) -> tuple[set[str], set[str]]:
+    """Return the recorded tests that run the line of a change, and those that run its module. A line that runs at the
+    import, or outside of functions, counts as run by all of the module's."""
+    by_line, of_older = tests_by_line(change.file)
+    of_module = of_older.union(*by_line.values()) - {BEFORE}
+    lines = [by_line[line] for line in statement_of(change) if line in by_line]
+    of_line = of_older.union(*lines)
+    return of_module if not lines or BEFORE in of_line else of_line, of_module
+
+
+def recorded_runs(changes: list[Change]) -> list[Ran]:
+    """Return the recorded tests that run the lines of changes, each with the numbers of the changes."""
+    reached: dict[str, list[int]] = defaultdict(list)
+    for number, change in enumerate(changes):
+        for test in recorded_tests(change)[0]:
+            reached[test].append(number)
+    return [Ran(test, seconds_of_tests()[test], numbers) for test, numbers in sorted(reached.items())]
+
+
 def rings(change: Change) -> Iterator[list[str]]:
     """Yield the tests of a change, from the nearest outwards: the short ones that run its line, above all those of the
     module's folder; the FileCheck tests; all others that run its line, and new files; the short ones that run the
     module, because a line that fills a memo or a table runs in the first test that needs it."""
     seconds = {test: time for test, time in seconds_of_tests().items() if time is not None}
-    by_line, of_older = tests_by_line(change.file)
-    of_module = of_older.union(*by_line.values()) - {BEFORE}
-    lines = [by_line[line] for line in statement_of(change) if line in by_line]
-    of_line = of_older.union(*lines)
-    if not lines or BEFORE in of_line:
-        of_line = of_module
+    of_line, of_module = recorded_tests(change)
     folder = next(f"{f.relative_to(ROOT)}/" for f in (ROOT / "tests" / change.file).parents if f.is_dir())
 
     def shortest(tests: set[str], limit: float) -> list[str]:
@@ -264,10 +279,13 @@ def table_of(verdicts: list[Verdict]) -> str:
 
 
 def direct(changes: list[Change], files: list[str], jobs: int, select: str, results: Path | None, most: float) -> int:
-    """Run test files with each change, print the survivors, and return 1 if one has no reason."""
+    """Run test files with each change, or the recorded tests that run its line and all FileCheck tests. Print the
+    survivors, and return 1 if one has no reason."""
     verdicts: list[Verdict] = []
     ordered = sorted(changes, key=lambda change: (change.file, change.start, change.end, change.new))
-    for change, outcome in outcomes(ordered, files, jobs, select, results, most):
+    recorded = [] if files else recorded_runs(ordered)
+    files = files or [*dict.fromkeys(ran.test.partition("::")[0] for ran in recorded), *FILECHECK]
+    for change, outcome in outcomes(ordered, files, jobs, select, results, most, recorded):
         verdicts.append(Verdict(change, outcome.test, 0, reasons().get(key(change), "")))
         if not outcome.test:
             text = verdicts[-1].reason or "SURVIVES" + (f" all but {outcome.left} tests" if outcome.left else "")
@@ -290,8 +308,9 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--table", type=Path, help="the file to write the table to")
     parser.add_argument("--record", nargs="*", metavar="TEST",
                         help="record which lines these tests run (all), and seed no faults")
-    parser.add_argument("--direct", nargs="+", metavar="TESTFILE",
-                        help="run these test files alone with all mutants of the modules")
+    parser.add_argument("--direct", nargs="*", metavar="TESTFILE",
+                        help="run these test files alone with all mutants of the modules; without a file, the recorded "
+                             "tests that run their lines")
     parser.add_argument("--select", default="", metavar="EXPRESSION",
                         help="with --direct: run only the tests whose names match, as in pytest -k")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep each result as it comes, and continue")
@@ -335,7 +354,7 @@ def print_verdicts(verdicts: list[Verdict]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     options = command_line().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))          # ends what it has started
-    if options.direct:
+    if options.direct is not None:
         drawn = sample(options.count or sys.maxsize, random.Random(options.seed), options.only)
         return direct([*drawn], options.direct, options.jobs, options.select, options.results, options.seconds)
     if options.record is not None or not RECORDING.exists():
