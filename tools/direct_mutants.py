@@ -297,7 +297,7 @@ class _Collected:
         self.functions = {path_of(change): [] for change in self.changes}
         gc.unfreeze()
         for function in gc.get_objects():
-            if isinstance(function, FunctionType) and function.__code__.co_filename in self.functions:
+            if type(function) is FunctionType and function.__code__.co_filename in self.functions:
                 self.functions[function.__code__.co_filename].append(function)
         gc.freeze()
 
