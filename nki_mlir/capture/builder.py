@@ -25,6 +25,7 @@ from nki_mlir.capture.operands import Operands, Views, broadcast_sources, check_
 from nki_mlir.capture.races.touches import Touches
 from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
+from nki_mlir.capture.tracebacks import leave_out_internal_frames
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.op import FRESH, Op, TileField
@@ -49,6 +50,14 @@ def active(name: str = UNNAMED) -> "Builder":
     if builder is None:
         raise OutsideKernel(name=name).here()
     return builder
+
+
+def leave_out_outside_kernels(error: NkiMlirError) -> None:
+    """Remove the toolchain's frames from the traceback of an error that no kernel raises: a kernel's call does so for
+    its errors."""
+    if current.get() is None:
+        leave_out_internal_frames(error)
+        error.__cause__ = None
 
 
 def require_generation(generation: int, feature: str, instead: str) -> None:

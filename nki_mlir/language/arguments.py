@@ -105,12 +105,24 @@ CALLED_VALUES = {
     "MemoryRegion": ("a memory", "leave out the parentheses: buffer=nl.sbuf")}
 
 
+class EnteredValue(KernelError, TypeError):
+    code = "NKI-WITH"
+    message = "`with` is used on {kind}"
+    fix = "{instead}"
+
+
+ENTERED = re.compile(r"'([\w.]+)' object does not support the context manager protocol.*|__enter__")     # Python's text
+ENTERED_VALUES = {
+    **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "assign it, tile = ...: it lives as long as it is used")),
+    "function": ("a function", "call it, as in `with nl.no_reorder():`")}
+
+
 def explained(error: Exception, values: Mapping[str, object]) -> Exception:
     """Return the error that explains a Python error in a kernel.
 
     It is ``NoTensor`` if the kernel reads the shape, dtype or elements of an argument that is not a tensor,
-    ``EndlessRecursion`` for Python's ``RecursionError``, ``CalledValue`` if the kernel calls a value, else ``error``
-    itself, with a note that says the fix if there is one.
+    ``EndlessRecursion`` for Python's ``RecursionError``, ``CalledValue`` if the kernel calls a value, ``EnteredValue``
+    if it uses one in ``with``, else ``error`` itself, with a note that says the fix if there is one.
     """
     if isinstance(error, NkiMlirError):
         return error
@@ -120,6 +132,10 @@ def explained(error: Exception, values: Mapping[str, object]) -> Exception:
             called := CALLED_VALUES.get(match[1]) or CALLED_VALUES.get(match[1].rpartition(".")[0])):
         kind, instead = called
         return CalledValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))
+    if isinstance(error, TypeError | AttributeError) and (match := ENTERED.fullmatch(str(error))) and (
+            entered := ENTERED_VALUES.get(match[1] or type(getattr(error, "obj", None)).__name__)):     # Python 3.10
+        kind, instead = entered
+        return EnteredValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))
     if isinstance(error, TypeError):
         read, attribute = subscripted(error.__traceback__, values), "elements"
     elif isinstance(error, AttributeError):

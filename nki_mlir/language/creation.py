@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from nki_mlir.capture.builder import active, current
+from nki_mlir.capture.builder import active, current, leave_out_outside_kernels
 from nki_mlir.capture.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.operands import Views
@@ -392,7 +392,11 @@ class MakesTensors(Generic[T]):
         self.__doc__ = description.below(heading) if isinstance(description, Description) else f"{heading}{description}"
 
     def __call__(self, *arguments: object, **keywords: object) -> T:
-        return self.function(*arguments, **keywords)
+        try:
+            return self.function(*arguments, **keywords)
+        except NkiMlirError as error:
+            leave_out_outside_kernels(error)
+            raise
 
     def __instancecheck__(self, value: object) -> bool:
         return isinstance(value, self.kind)

@@ -146,6 +146,7 @@ class Kernel(Derived):
             return self
         return self.with_changes(func=MethodType(self.func, instance))
 
+    @without_internal_frames
     def __getitem__(self: K, grid: object) -> K:
         """Return the kernel with a launch grid. The kernel memoizes it for integers, since each call by a grid asks for
         it again, until one of them gets another attribute."""

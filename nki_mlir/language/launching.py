@@ -61,6 +61,7 @@ def takes_kernel(decorator: F) -> F:
     position = decorator.__code__.co_varnames[0] == "self"      # of the kernel among the arguments
 
     @wraps(decorator)
+    @without_internal_frames
     def refusing(*arguments: Any, **keywords: Any) -> Any:
         if any([hasattr(value, "shape") for value in arguments[position + 1:]]):
             raise ArgumentsOfKernel(name=decorator.__name__).here()

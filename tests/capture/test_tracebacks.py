@@ -15,8 +15,8 @@ from nki_mlir.capture import attempts, locations
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
+from nki_mlir.language.current import isa, nki
 from nki_mlir.language.current import language as nl
-from nki_mlir.language.current import nki
 from nki_mlir.targets.cpu import kernel as cpu_kernel
 
 X = np.ones((4, 8), np.float32)
@@ -78,6 +78,23 @@ def test_only_lines_of_the_user_are_shown(call, fault, error, deepest):
     with pytest.raises((error, IndexError) if error is NkiMlirError else error) as raised:
         call(fault)
     assert functions(raised.value) == ["<lambda>", "kernel", *deepest]
+
+
+@nki.jit
+def copied_on_chip(x):
+    return x
+
+
+@pytest.mark.parametrize("call", [
+    lambda: copied_on_chip[3](X), lambda: nl.ndarray((1, 2), nl.float32, buffer=nl.sbuf), lambda: nl.add(1, 2),
+    lambda: isa.memset(1, 2), lambda: nl.affine_range("x"), lambda: beta_language.load(X), lambda: nki.jit(3),
+    lambda: beta_language.ndarray((1, 2), nl.float32), lambda: beta.jit(staticmethod(nothing))],
+    ids=["grid", "ndarray", "add", "memset", "range", "load", "no function", "beta, ndarray", "static method"])
+def test_outside_of_kernels_only_lines_of_the_user_are_shown(call):
+    with pytest.raises(NkiMlirError, match="error: ") as raised:
+        call()
+    assert functions(raised.value) == ["<lambda>"]
+    assert raised.value.__cause__ is None
 
 
 def test_what_a_library_of_the_toolchain_handled_at_ctrl_c_is_not_shown(monkeypatch, tmp_path):

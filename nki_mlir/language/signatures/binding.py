@@ -15,7 +15,7 @@ from functools import cached_property, reduce, update_wrapper, wraps
 from types import CodeType
 from typing import Any, SupportsIndex, TypeVar
 
-from nki_mlir.capture.builder import require_generation
+from nki_mlir.capture.builder import leave_out_outside_kernels, require_generation
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.dialects.verifier import HostOperand
 from nki_mlir.language import older_forms
@@ -429,9 +429,16 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
             elif error.fields:
                 name_parameters(error, plan.forms[0].by_name(arguments[skip:], keywords))
             translated = generation.translated(error)
-            if translated is error:
+            try:
+                if translated is error:
+                    raise
+                raise translated from error
+            except NkiMlirError as shown:
+                leave_out_outside_kernels(shown)
                 raise
-            raise translated from error
+        except NkiMlirError as error:
+            leave_out_outside_kernels(error)
+            raise
     update_wrapper(call, function)
     call.__dict__.pop("__signature__", None)            # the function's own: the record has the newest
     call.__name__, call.__doc__ = record.title, record.description()
