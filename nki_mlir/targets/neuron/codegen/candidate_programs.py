@@ -17,7 +17,17 @@ from nki_mlir.targets.neuron.codegen.order_by_results import order_by_results
 from nki_mlir.targets.neuron.codegen.overwrite_operands import overwrite_operands
 from nki_mlir.targets.neuron.codegen.pipeline_loops import Windows, pipeline_loops
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
-from nki_mlir.targets.neuron.codegen.scheduling_order import LOADS, MORE_ORDERS, ORDERS, Order, crowded_orders
+from nki_mlir.targets.neuron.codegen.scheduling_order import (
+    CHANGES,
+    CHANGES_IF_CROWDED,
+    LOADS,
+    MORE_ORDERS,
+    ORDERS,
+    SECOND,
+    Order,
+    OrderSearch,
+    crowded_orders,
+)
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_columns import split_columns
@@ -70,9 +80,7 @@ class Prepared:
             self.pipeline(candidate.pipelined, step)
         self.knows_ramps = choice.ramps                 # else estimates are those of full speed
         self.limits_unread = not choice.as_written      # without, published times agree better
-        self.different = choice.different
         self.late: list[tuple[float, Order]] = []
-        self.computed = self.skipped = 0                # orders
         self.tried: set[object] = set()                 # the arrangements that were timed
         self.estimates: list[float] = []                # of those that have a program
         self.missed: list[float] = []                   # how many times their estimates they took
@@ -121,12 +129,13 @@ class Prepared:
 
     def first(self, level: int, most: float = inf) -> float:
         """Return the estimate of the first order; ``inf`` if it certainly takes more than ``most`` ns."""
-        arrangement = self.schedules.arrangement_within(self.orders(level)[1][0]._replace(memory=self.memory), most)
+        arrangement = self.schedules.arrangement_within(orders_of(level)[0]._replace(memory=self.memory), most)
         return inf if arrangement is None else arrangement.ns
 
     def takes_at_most(self, ns: float, level: int) -> bool:
         """Return whether one of the first ``TWO`` orders takes at most ``ns`` by its estimate."""
-        return any(arrangement.ns <= ns for arrangement in islice(self.arrangements(level, ns, inf), TWO))
+        arrangements = self.arrangements(level, ns, inf, self.search(level))
+        return any(arrangement.ns <= ns for arrangement in islice(arrangements, TWO))
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
@@ -164,9 +173,9 @@ class Prepared:
         enough, written = self.schedules.bound() * near, self.schedules.as_written()
         if best_known_ns() <= enough:
             return
-        self.tried, self.estimates, self.computed, is_full = {written[:2]}, [], 0, False
+        self.tried, self.estimates, is_full, search = {written[:2]}, [], False, self.search(level)
         for until in (enough, 0.0):                 # if an order takes longer than its estimate, compute the others
-            for arrangement in self.by_estimate(level, until, best_known_ns):
+            for arrangement in self.by_estimate(level, until, best_known_ns, search):
                 try:
                     yield arrangement, self.program(arrangement)
                 except MemoryFull:
@@ -189,14 +198,14 @@ class Prepared:
 
     @property
     def is_brief(self) -> bool:
-        return sum(map(len, self.schedules.runs)) <= BRIEF
+        return self.steps <= BRIEF
 
-    def by_estimate(self, level: int, until: float, best_known_ns: Callable[[], float]) -> Iterator[Arrangement]:
+    def by_estimate(self, level: int, until: float, best_known_ns: Callable[[], float], search: OrderSearch
+                    ) -> Iterator[Arrangement]:
         """Yield arrangements that were not tried, the least estimate first, while their programs may be the fastest.
         Compute the ``late`` orders when they are next."""
-        self.late, self.skipped = [], 0
-        arrangements = list(self.arrangements(level, until, best_known_ns(), self.computed))
-        self.computed += len(arrangements) + len(self.late) + self.skipped
+        self.late = []
+        arrangements = list(self.arrangements(level, until, best_known_ns(), search))
         arrangements.sort(key=lambda arrangement: arrangement.ns)
         while arrangements or self.late:
             is_late = bool(self.late) and (not arrangements or arrangements[0].ns > self.late[0][0])
@@ -232,20 +241,19 @@ class Prepared:
         nearly took theirs: estimates of one code's orders miss by about the same factor."""
         return bool(self.missed) and max(self.missed) <= GOOD and estimate * min(self.missed) > ns * ALIKE
 
-    def arrangements(self, level: int, enough: float, known_ns: float, computed: int = 0) -> Iterator[Arrangement]:
-        """Yield the arrangements of the orders after the first ``computed``. Stop at one whose estimate is at most
-        ``enough``, or if the first ones take much longer than the fastest program. Note in ``late`` orders that take
-        much longer than the best, or longer than as many orders as are timed, each with ns that it takes at least: they
-        are not computed to their end. Nor are the ``skipped`` ones, which would not be timed beside the fastest
-        program."""
+    def arrangements(self, level: int, enough: float, known_ns: float, search: OrderSearch) -> Iterator[Arrangement]:
+        """Yield the arrangements of the next orders of a search. Stop at one whose estimate is at most ``enough``, or
+        if the first ones take much longer than the fastest program. Note in ``late`` orders that take much longer than
+        the best, or longer than as many orders as are timed, each with ns that it takes at least: they are not computed
+        to their end. Nor are those that would not be timed beside the fastest program."""
         best, room = inf, False
         estimates: dict[object, float] = {}
         crowded = self.schedules.crowded            # an order without addresses may have no room
-        most, orders = self.orders(level)
-        if computed >= most:
+        most = self.computed_at(level, search)
+        if search.count >= most:
             return
-        for count, order in enumerate(orders[computed:], computed + 1):
-            order = order._replace(memory=self.memory)
+        while (order := search.next()) is not None:
+            count, order = search.count, order._replace(memory=self.memory)
             limit = inf if not room else best / NEARLY if order.unread else best * GOOD
             hopeful = room and best <= known_ns * HOPELESS and (not crowded or best <= enough * HOPELESS)
             worst = known_ns * self.patience if hopeful else inf        # the other orders are tried in any case
@@ -259,37 +267,48 @@ class Prepared:
                 if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait for nothing
                     yield arrangement
                 best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
+                if not crowded or arrangement.addresses is not None:
+                    search.note(order, arrangement.ns)
                 if arrangement[:2] not in self.tried:
                     estimates[arrangement[:2]] = arrangement.ns
-            elif skips:
-                self.skipped += 1
-            elif not order.unread:
+            elif not skips and not order.unread:
                 insort(self.late, (limit, order))
             if (best <= enough and (room or not crowded)) or (count >= TWO and best > known_ns * HOPELESS) or (
                     best > known_ns * FAR and not crowded):
                 break
-            if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
+            if count >= most and (count >= most + len(LOADS) * crowded or (room and best <= enough * HOPELESS)):
                 break
 
     def timed_at(self, level: int) -> int:
         """Return how many orders are timed, if they take as long as their estimates."""
         return 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
 
-    def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
-        """Return the orders, and the number to try: trying all takes long for long code. If these have no room for
-        tiles that do not all fit, or take long, the orders after them leave more room to results."""
-        steps = sum(map(len, self.schedules.runs))
-        orders, ordered = self.different(MORE_ORDERS if level > 1 else ORDERS), ORDERED
-        if self.schedules.crowded:
+    def search(self, level: int) -> OrderSearch:
+        """Return the orders to compute. If the first ones have no room for tiles that do not all fit, or take long, the
+        orders after them leave more room to results. In ``--as-written`` and at levels that try much, no order depends
+        on the times of others."""
+        orders, crowded, searches = orders_of(level), self.schedules.crowded, level == 1 and not self.choice.as_written
+        orders = self.choice.different((orders[0], SECOND, *orders[1:]) if searches else orders)
+        if crowded:
             orders = crowded_orders(orders, TWO, self.limits_unread)
-            ordered = ordered * 3 // 2
-        if level > 1:
-            return len(orders), orders
-        if steps <= FEW:
-            orders = self.different((*orders, *(order._replace(issue=False) for order in orders)))
-            return len(orders), orders
-        most = max(TWO, ordered // steps)
-        return most, orders if self.schedules.crowded else orders[:most]
+        if level == 1 and self.steps <= FEW:
+            orders = self.choice.different((*orders, *(order._replace(issue=False) for order in orders)))
+        changes = CHANGES_IF_CROWDED if crowded else CHANGES
+        return OrderSearch(orders, TWO + crowded, changes if searches else [], self.choice.alike)
+
+    def computed_at(self, level: int, search: OrderSearch) -> int:
+        """Return the number of orders to compute: all take long for long code."""
+        if level > 1 or self.steps <= FEW:
+            return len(search.orders) + len(search.changes)
+        return max(TWO, (ORDERED * 3 // 2 if self.schedules.crowded else ORDERED) // self.steps)
+
+    @cached_property
+    def steps(self) -> int:
+        return sum(map(len, self.schedules.runs))
+
+
+def orders_of(level: int) -> tuple[Order, ...]:
+    return MORE_ORDERS if level > 1 else ORDERS
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:

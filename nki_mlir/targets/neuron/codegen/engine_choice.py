@@ -56,13 +56,16 @@ class EngineChoice:
             self.engines[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
         return self.engines[key]
 
+    def alike(self, order: Order) -> Order:
+        """Return the same order for all that choose the same engines."""
+        return order._replace(issue=order.issue and self.issued,
+                              share=2 if order.share == 1 and not self.gpsimd else order.share)
+
     def different(self, orders: Sequence[Order]) -> tuple[Order, ...]:
         """Return the orders without repetitions: orders that choose the same engines as an earlier one are left out."""
         chosen: dict[Order, Order] = {}
         for order in orders:
-            engines = order._replace(issue=order.issue and self.issued,
-                                     share=2 if order.share == 1 and not self.gpsimd else order.share)
-            chosen.setdefault(engines, order)
+            chosen.setdefault(self.alike(order), order)
         return tuple(chosen.values())
 
     def may_have(self, engine: Engine, op: Op) -> bool:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The options of the list scheduler, the combinations that the search tries, and the schedule that it returns."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from nki_mlir.machine import Engine
 
@@ -33,6 +34,7 @@ class Order(NamedTuple):
 ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
     (2, 50), (3, 50), (1, 50), (2, 0), (3, 300))), Order(ahead=50, share=3, issue=False),
     *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))), Order(ahead=500, passed=16))
+SECOND = Order(ahead=300, share=3)      # both options differ from those of the first order
 MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
                     for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
 
@@ -46,6 +48,54 @@ def crowded_orders(orders: tuple[Order, ...], first: int, unread: bool) -> tuple
     second = last[:unread]
     return (orders[0], *second, *orders[1:first], *fewer[:2 * first], *orders[first:], *fewer[2 * first:],
             *last[len(second):])
+
+
+def changes(**values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return a change for each value of each option."""
+    return [{option: value} for option, several in values.items() for value in several]
+
+
+# What to change in the best order so far, the most promising first.
+CHANGES = [*changes(share=(2, 3, 1), ahead=(0, 50, 300), unread=(4,), issue=(False,)), *changes(ahead=(500, 100))]
+CHANGES_IF_CROWDED = changes(share=(2, 3, 1), issue=(False,), ahead=(300, 50, 0, 500, 100))
+
+
+class OrderSearch:
+    """The orders that a search computes, one by one: the ``first`` of ``orders``, then those that differ in one option
+    from the best so far, as ``changes`` says, then the rest of ``orders``, first those that do not limit loads. Without
+    an order that has room for all tiles, it computes ``orders`` as they are. ``alike`` returns the same key for orders
+    that choose the same engines. ``count``: the number of orders so far."""
+
+    def __init__(self, orders: Sequence[Order], first: int, changes: Sequence[dict[str, Any]],
+                 alike: Callable[[Order], Order]) -> None:
+        self.orders, self.first, self.changes, self.alike = orders, first, changes, alike
+        self.computed: set[Order] = set()
+        self.best: tuple[float, Order] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.computed)
+
+    def next(self) -> Order | None:
+        """Return the next order; None after the last."""
+        for order in self.candidates():
+            key = self.alike(order)
+            if key not in self.computed:
+                self.computed.add(key)
+                return order
+        return None
+
+    def candidates(self) -> Iterator[Order]:
+        if self.count >= self.first and self.best is not None:
+            for change in self.changes:
+                yield self.best[1]._replace(**change)
+            yield from [order for order in self.orders if order.loads == 100]
+        yield from self.orders
+
+    def note(self, order: Order, ns: float) -> None:
+        """Note the estimate of an order that has room for all tiles."""
+        if self.best is None or ns < self.best[0]:
+            self.best = ns, order
 
 
 class ListSchedule(NamedTuple):

@@ -115,7 +115,7 @@ def test_orders_that_would_not_be_timed__are_not_computed_to_their_end(monkeypat
             return result
         monkeypatch.setattr(Schedules, "arrangement_within", arrangement)
         prepared = prepared_alone(code, PLAIN, EngineChoice(code.machine))
-        ns = next(prepared.arrangements(1, math.inf, math.inf)).ns * known
+        ns = next(prepared.arrangements(1, math.inf, math.inf, prepared.search(1))).ns * known
         return [arrangement[:2] for arrangement, _ in prepared.programs(1, lambda: ns)]
     for seed in range(8):
         first, second = (timed(RandomCode(seed, 60, loops=False).code, limited) for limited in (True, False))

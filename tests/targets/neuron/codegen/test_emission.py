@@ -170,10 +170,10 @@ def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch:
     code = crowded(seed)
     candidate = fastest.Candidate(BODY, BODY)
     limited = fastest.Prepared(with_instructions(code, candidate), candidate, EngineChoice(code.machine))
-    assert [one.addresses is None for one in limited.arrangements(1, 0.0, math.inf)][:2] == [True, False]
+    assert [one.addresses is None for one in limited.arrangements(1, 0.0, math.inf, limited.search(1))][:2] == [True, False]
     monkeypatch.setattr(scheduling_order, "LAST", ((100, 0), *scheduling_order.LAST[1:]))
     prepared = fastest.Prepared(with_instructions(code, candidate), candidate, EngineChoice(code.machine))
-    tried = list(prepared.arrangements(1, 0.0, math.inf))
+    tried = list(prepared.arrangements(1, 0.0, math.inf, prepared.search(1)))
     assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(candidate_programs.LOADS)
     assert min(tried, key=lambda one: one.ns).addresses is not None
     (_, program), *_ = prepared.programs(1, lambda: math.inf)
