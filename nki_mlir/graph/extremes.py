@@ -37,7 +37,7 @@ def rewrite_extremes(module: Module) -> None:
 
 
 def _function(op: Operation, name: str, direction: str) -> str:
-    """Return the text of a function of the values, the positions and the start of each."""
+    """Return the text of a function of a reduction's operands: values, positions, and the initial value of each."""
     x, i, start, first, m, p = (str(v.type) for v in (*op.operands, *op.results))
     rank, (axis,) = ir.RankedTensorType(op.operands[0].type).rank, list(op.attributes["dimensions"])
     element = ir.RankedTensorType(op.operands[0].type).element_type

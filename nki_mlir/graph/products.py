@@ -60,7 +60,7 @@ class TiledProduct:
         return self.inner, self.rows, self.columns
 
     def divided(self, spacing: int) -> "TiledProduct":
-        """Return the product whose summed axis has every ``spacing``-th element in a tile."""
+        """Return the product with its summed axis divided: a tile has every ``spacing``-th element of it."""
         rows, columns = (a + (a > self.inner) for a in (self.rows, self.columns))
         return replace(self, nest=self.nest.divided(self.inner, spacing), rows=rows, columns=columns)
 

@@ -150,8 +150,7 @@ def benchmarks(text: str, names: Names) -> set[str]:
 
 
 def of_kernel(call: cst.Call, kernel: str) -> cst.BaseExpression:
-    """Return the object that measures a kernel, for a call of ``nki.benchmark``; without a kernel, return what makes
-    such objects."""
+    """Return ``Benchmark(kernel)`` for a call of ``nki.benchmark``; a factory of ``Benchmark`` without a kernel."""
     arguments = [*call.args, *(call.func.args if isinstance(call.func, cst.Call) else ())]
     options = [f"{a.keyword.value}={cst.Module([]).code_for_node(a.value)}" for a in arguments
                if a.keyword is not None and a.keyword.value in OPTIONS]

@@ -78,7 +78,7 @@ class KernelGroups:
         self.values = {name: values for name, values in self.values.items() if values & kernels and name not in kernels}
 
     def on_grids(self, gridded: Mapping[str, int]) -> dict[str, int]:
-        """Return the variables whose kernels all have their grid as an argument, with its rank."""
+        """Return the rank of the grid of each variable whose kernels all take their grid as an argument."""
         ranks = {name: {gridded.get(kernel, 0) for kernel in values} for name, values in self.values.items()}
         return {name: max(several) for name, several in ranks.items() if len(several) == 1 and several != {0}}
 

@@ -60,7 +60,7 @@ class Emitter:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
-        """Allocate a buffer, and return the tile of all of it."""
+        """Allocate a buffer, and return a tile that covers it."""
         kind = self.make.memref(tuple(shape), dtype, space)
         value = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self.segments})
         return full_tile(value, shape, dtype, space)

@@ -102,7 +102,7 @@ class LiveBuffers:
         return None
 
     def begun_around(self, footprint: ByteFootprint) -> int:
-        """Count the buffers that have begun and may overlap with a footprint."""
+        """Count the buffers whose live range has begun and that may overlap with a footprint."""
         candidates = self.containing.get(footprint)
         return candidates[0].begun if candidates else 0
 

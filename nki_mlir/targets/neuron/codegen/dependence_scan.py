@@ -154,9 +154,11 @@ class DependenceScan:
 
 
 class ImpliedDependences:
-    """Drops the steps that others of a step's list come after. ``starts`` and ``steps``: all that each step comes
-    after; ``direct_start`` and ``direct``: without these, the result. ``implied``: by step, the last step that dropped
-    it."""
+    """Drops from the list of each step the dependences that other ones in the list imply.
+
+    ``starts`` and ``steps`` are the lists, ``direct_start`` and ``direct`` the shorter ones: where each begins, and the
+    concatenated lists. ``implied``: by step, the last step from whose list it was dropped.
+    """
 
     count: int
     starts: list[int]

@@ -20,14 +20,15 @@ CHOICES = ("forms", "only", "busy", "result", "result_in_engine", "port", "share
 
 
 class EngineTimes(EventQueue, ReadySteps):
-    """By step: ``forms``, the number of its form; ``only``, the only engine that may run it, or -1; ``tables``, the set
-    of functions that it needs (0: none); ``transfer``, the number of its transfer. By form and engine:
-    ``busy``, ``result``, ``result_in_engine``, ``port``, ``share`` as ``Choice`` has them, and ``loaded``: ``busy``,
-    longer on an engine that is busy with steps that only it may run.
+    """When each engine can start a step, and completes it.
 
-    By engine: ``free_at``; ``missing_ns``, the ns of the steps to start that no other engine may run; ``turns``: when
-    it takes its turn among the transfers of one time, whose ``triggered`` step it has; ``queues``, the transfers that
-    are under way: loads, then stores. ``table``: the set of functions that the scalar engine has.
+    Arrays by step: ``forms`` and ``only`` as in ``StepEngines``; ``tables``, the set of functions that it needs (0:
+    none); ``transfer``, the number of its transfer. Arrays by form and engine: those of ``StepEngines``.
+
+    Arrays by engine: ``free_at``; ``missing_ns``, the ns of the steps to start that no other engine may run; ``turns``,
+    its turn among the engines that trigger transfers at the same time, and ``triggered``, the step of that transfer;
+    ``queues``, how many transfers are under way, first of loads, then of stores. ``table`` is the set of functions that
+    the scalar engine has loaded.
     """
 
     count: int

@@ -151,7 +151,7 @@ def fits(tile: Tile, rows: int, most: int, locals_: set[DeviceBuffer], written: 
 
 
 def has_equal_rows(tile: Tile, rows: int, most: int, equal: EqualPartitions) -> bool:
-    """Return whether a tile on chip has ``rows`` equal rows, of a buffer that has ``most`` or may have them."""
+    """Return whether a tile on chip has ``rows`` equal rows, in a buffer that has or could have ``most`` rows."""
     start = tile.access.partition
     if start is None or start.symbols or tile.access.dims[0] != (1, rows) or not equal.holds(tile.handle):
         return False

@@ -27,7 +27,7 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
-ITERATIONS = 6                  # if no two of these have the same waits, the engines meet
+ITERATIONS = 6                  # to compare; if no two have equal waits, the engines meet after each
 Clock = NDArray[np.int64]       # for each lane, the time up to which its events are known to be complete
 
 

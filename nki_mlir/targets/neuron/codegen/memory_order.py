@@ -105,7 +105,8 @@ class MemoryOrder:
             self.at += 1
 
     def take(self, number: int) -> None:
-        """Give a buffer its memory, and list the steps that come after those of its last owners."""
+        """Make a buffer the owner of its memory. List its first steps, and the last steps of the earlier owners of the
+        memory, which come before them."""
         owners = self.psum if self.spaces[number] > 0 else self.sbuf
         earlier = owners.take(self.addresses[number], self.ends[number], number)
         self.is_taken, self.tail_count, self.head_count = True, 0, 0

@@ -5,8 +5,8 @@ before:  a0 = exp x0; a1 = exp x1; b0 = a0 * s; b1 = a1 * s; store b0; store b1
 after:   a0 = exp x0; b0 = a0 * s; store b0; a1 = exp x1; b1 = a1 * s; store b1
 
 A kernel that computes each step of an algorithm for all rows, before the next step begins, keeps the tiles of all rows
-on chip. The pass orders straight-line code by dependences: among the instructions whose operands are complete, that one
-comes first after which the earliest of the last instructions comes, those on which no other depends.
+on chip. The pass orders straight-line code by dependences. A result is an instruction on which no other depends. Among
+the instructions whose operands are complete, the pass takes one on which the first incomplete result depends.
 """
 
 from nki_mlir.dialects.instruction_order import NO_REORDER
@@ -28,7 +28,7 @@ def order_by_results(code: Code, dependences: RunDependences | None = None) -> b
     if not all([isinstance(step, InstructionStep) and NO_REORDER not in step.op.extra for step in steps]):
         return False
     before = (dependences or RunDependences()).of([step.op for step in steps]).lists
-    results = [len(steps)] * len(steps)         # the first of the last steps that come after a step
+    results = [len(steps)] * len(steps)         # by step: the first result that depends on it
     for k in reversed(range(len(steps))):
         if results[k] == len(steps):
             results[k] = k                      # no step depends on it
