@@ -2,7 +2,7 @@
 """Rewrites arithmetic of index vectors, masks from comparisons of these vectors, and comprehensions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import libcst as cst
@@ -51,17 +51,29 @@ INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_e
             "equal": "not_equal", "not_equal": "equal"}
 
 
+@dataclass
+class MaskedTiles:
+    """The tiles under masks of a function, in one attempt to rewrite it, by the name of a tile.
+
+    ``masks``: the mask under which a tile is computed; ``cut_sources``: the tiles cut by masks from which it is
+    computed; ``same``: by a second name of a tile the first one; ``uncut``: the dims that masks do not cut;
+    ``exceeded``: the dims that they must not cut in the next attempt.
+    """
+
+    uncut: dict[str, set[int]] = field(default_factory=dict)
+    exceeded: dict[str, set[int]] = field(default_factory=dict)
+    masks: dict[str, MaskFact | None] = field(default_factory=dict)
+    cut_sources: dict[str, set[str]] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
+
+
 class Indices(Expressions):
     """The part of the rewriter for indices, masks and comprehensions."""
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)
         self.extents: dict[str, str] = {}                           # by count: all elements of its axis
-        self.exceeded: dict[str, set[int]] = {}     # by tile: the dims that masks must not cut
-        self.masks: dict[str, MaskFact | None] = {}                 # by tile: the mask under which it is computed
-        self.cut_sources: dict[str, set[str]] = {}     # by tile: the tiles that masks cut from which it is computed
-        self.same_tiles: dict[str, str] = {}                        # by the second name of a tile: the first
-        self.uncut: dict[str, set[int]] = {}        # by tile: the dims that masks do not cut in this attempt
+        self.masked = MaskedTiles()                                 # of the function that is being rewritten
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
     def combined(self, operator: str, left: IndexFact, right: IndexFact) -> IndexFact:

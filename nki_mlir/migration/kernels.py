@@ -37,6 +37,7 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.grid_kernels import GridKernels
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
+from nki_mlir.migration.indices import MaskedTiles
 from nki_mlir.migration.inlined_helpers import (
     NO_VECTORS,
     NeedsInlining,
@@ -232,32 +233,34 @@ class Kernels(GridKernels):
     def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         """Rewrite a function of the file."""
         self.active.add(name)
-        before = self.exceeded, self.uncut, self.masks, self.same_tiles, self.cut_sources
-        self.exceeded, self.uncut, self.masks, self.same_tiles, self.cut_sources = {}, {}, {}, {}, {}
+        outside, self.masked = self.masked, MaskedTiles()
         muted = self.report.muted
         self.callers.append(name)
         while True:
             try:
                 self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name], facts,
                                                                         is_kernel)
-            except NeedsInlining as error:
+            except (NeedsInlining, NeedsArguments) as error:
                 self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
-                self.inlined.add((name, str(error)))
-                self.line = error.line
-                self.report.changed(self.line, f"the body of {error} replaces its call, because {error.reason}")
-                callee = self.borrowed.get(str(error)) or self.functions[str(error)]
-                self.functions[name] = with_inlined_calls(self.functions[name], str(error), callee, self.replaced)
-                self.trees[name] = tree_of(self.functions[name])
+                if isinstance(error, NeedsInlining):
+                    self.inline_helper(name, error)
                 continue
-            except NeedsArguments:
-                self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
-                continue
-            if self.exceeded == self.uncut:
+            if self.masked.exceeded == self.masked.uncut:
                 break
-            self.uncut = {tile: set(axes) for tile, axes in self.exceeded.items()}
+            self.masked.uncut = {tile: set(axes) for tile, axes in self.masked.exceeded.items()}
         self.callers.pop()
-        self.exceeded, self.uncut, self.masks, self.same_tiles, self.cut_sources = before
+        self.masked = outside
         self.active.discard(name)
+
+    def inline_helper(self, name: str, error: NeedsInlining) -> None:
+        """Replace the calls of a helper in a function by the helper's body."""
+        helper = str(error)
+        self.inlined.add((name, helper))
+        self.line = error.line
+        self.report.changed(self.line, f"the body of {helper} replaces its call, because {error.reason}")
+        callee = self.borrowed.get(helper) or self.functions[helper]
+        self.functions[name] = with_inlined_calls(self.functions[name], helper, callee, self.replaced)
+        self.trees[name] = tree_of(self.functions[name])
 
     def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:

@@ -23,10 +23,10 @@ class NamedViews(GuardedWindows):
     def name_view(self, name: str, value: cst.BaseExpression, text: str) -> None:
         """Note the view of HBM that a name is assigned, or of a tile that index vectors may leave; ``text`` is the
         view's text. The assignment goes if nothing reads the name any more."""
-        self.masks.pop(name, None)
-        self.same_tiles.pop(name, None)
+        self.masked.masks.pop(name, None)
+        self.masked.same.pop(name, None)
         if isinstance(value, cst.Name):
-            self.same_tiles[name] = self.same_tiles.get(value.value, value.value)
+            self.masked.same[name] = self.masked.same.get(value.value, value.value)
         view = self.views.get(id(value))
         if view is None or not any(isinstance(item, IndexFact) for item in view.items) or (
                 view.tensor.on_chip and lies_within(view)):

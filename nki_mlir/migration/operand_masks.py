@@ -127,8 +127,8 @@ class OperandMasks(NamedViews):
             is_all = view is not None and (axis >= len(view.items) or (
                 isinstance(item := view.items[axis], Part) and item.text == ":"))
             name = view.text if view is not None and is_all else self.code(node)
-            if isinstance(fact, TensorFact) and axis in self.uncut_sizes(fact.shape or (), self.masks.get(name)):
-                self.exceeded.setdefault(name, set()).add(axis)
+            if isinstance(fact, TensorFact) and axis in self.uncut_sizes(fact.shape or (), self.masked.masks.get(name)):
+                self.masked.exceeded.setdefault(name, set()).add(axis)
 
     def keep_written(self, node: cst.BaseExpression, tile: TensorFact, value: Fact) -> None:
         """Let a tile that a mask cuts keep the elements that an assignment writes without the mask: a number, or a tile

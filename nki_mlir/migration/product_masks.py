@@ -125,7 +125,7 @@ def _extents(calls: Calls, node: cst.BaseExpression, rank: int) -> list[set[str]
         return texts
     shape = list(fact.shape if fact.rank == rank and fact.shape is not None else ("?",) * rank)
     name = view.text if view is not None else calls.code(node)
-    mask = result.mask if result is not None else calls.masks.get(name)
+    mask = result.mask if result is not None else calls.masked.masks.get(name)
     is_new = result is not None and not result.operands and result.name not in ("loaded",)
     cut = calls.uncut_sizes(shape, mask)
     items = [item for item in view.items if not isinstance(item, Integer)] if view is not None else []
@@ -140,7 +140,7 @@ def _extents(calls: Calls, node: cst.BaseExpression, rank: int) -> list[set[str]
             texts[k].add(shape[k])
         elif k in cut:
             texts[k].add(cut[k])
-        elif not is_new and not calls.cut_sources.get(name) and (mask is None or not has_integers):
+        elif not is_new and not calls.masked.cut_sources.get(name) and (mask is None or not has_integers):
             texts[k].add(shape[k])
     return texts
 

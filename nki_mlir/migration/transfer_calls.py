@@ -185,7 +185,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
             text = calls.stretched(text, source, wide)
         is_less = any(1 < (terms.number(n) or 0) < (terms.number(w) or 0) for n, w in zip(narrow, wide))
         if is_less or not calls.counts().isdisjoint(narrow) or (
-                isinstance(value, cst.Name) and calls.masks.get(value.value)):
+                isinstance(value, cst.Name) and calls.masked.masks.get(value.value)):
             dst, target = calls.shortened(dst, target, source)          # a mask has left a smaller tile
     if "mode" in a:
         return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())

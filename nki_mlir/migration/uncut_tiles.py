@@ -29,11 +29,11 @@ class UncutTiles(Indices):
         expression = super()._view(owner, tensor, node)
         view = self.views.get(id(expression))
         if view is not None and isinstance(owner, cst.Name) and tensor.shape is not None and not tensor.blocks:
-            name = self.same_tiles.get(owner.value, owner.value)
-            cut = self.uncut_sizes(tensor.shape, self.masks.get(name))
+            name = self.masked.same.get(owner.value, owner.value)
+            cut = self.uncut_sizes(tensor.shape, self.masked.masks.get(name))
             for k, (item, size) in enumerate(zip(view.items, tensor.shape)):
                 if k in cut and not _is_within(item, size):
-                    self.exceeded.setdefault(name, set()).add(k)
+                    self.masked.exceeded.setdefault(name, set()).add(k)
         return expression
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
@@ -47,25 +47,25 @@ class UncutTiles(Indices):
                 self._write_part(result, self.uncut_sizes(result.fact.shape, result.mask))
                 return expression
             if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
-                cut = self.uncut_sizes(tensor.shape, self.masks.get(owner.value))
+                cut = self.uncut_sizes(tensor.shape, self.masked.masks.get(owner.value))
                 if cut:
-                    self.exceeded.setdefault(owner.value, set()).update(cut)
+                    self.masked.exceeded.setdefault(owner.value, set()).update(cut)
         return expression
 
     def _keep_sources(self, name: str) -> None:
         """Let the tiles from which a tile without a mask is computed keep the shapes that they have without masks."""
-        for source in self.cut_sources.get(name, ()):
+        for source in self.masked.cut_sources.get(name, ()):
             tensor = self.scope.facts.get(source)
             if isinstance(tensor, TensorFact) and tensor.shape is not None and not tensor.blocks:
-                cut = self.uncut_sizes(tensor.shape, self.masks.get(source))
+                cut = self.uncut_sizes(tensor.shape, self.masked.masks.get(source))
                 if cut:
-                    self.exceeded.setdefault(source, set()).update(cut)
+                    self.masked.exceeded.setdefault(source, set()).update(cut)
 
     def note_sources(self, name: str, value: cst.BaseExpression) -> None:
         """Note the tiles under masks from which a tile is computed, also through other tiles."""
         names = {n.value for n in nodes_of(cst.Expr(value), cst.Name)}
-        direct = {n for n in names if self.masks.get(n) is not None}
-        self.cut_sources[name] = direct.union(*(self.cut_sources.get(n, ()) for n in names)) - {name}
+        direct = {n for n in names if self.masked.masks.get(n) is not None}
+        self.masked.cut_sources[name] = direct.union(*(self.masked.cut_sources.get(n, ()) for n in names)) - {name}
 
     # -- tiles that an operation computes in part ----------------------------------------------------------------------
     def selection(self, result: OperationText) -> TensorFact:
@@ -100,8 +100,8 @@ class UncutTiles(Indices):
 
     def note_write(self, name: str, selection: ComputedPart | None = None) -> None:
         """Note that a statement writes more elements of a tile; unknown ones if it is a call of a function."""
-        first = self.same_tiles.get(name, name)
-        for other in [name, first, *(second for second, tile in self.same_tiles.items() if tile == first)]:
+        first = self.masked.same.get(name, name)
+        for other in [name, first, *(second for second, tile in self.masked.same.items() if tile == first)]:
             fact = self.scope.facts.get(other)
             if isinstance(fact, TensorFact) and fact.selection is not None:
                 self.scope.facts[other] = replace(fact, selection=selection)
@@ -118,10 +118,10 @@ class UncutTiles(Indices):
         """Let the tile of a name keep all elements of dimensions that subscripts name in part, or of which its mask
         selects one: an operation would repeat it. The operation writes the part that its mask selects, as in the beta
         generation."""
-        self.masks[name] = result.mask
+        self.masked.masks[name] = result.mask
         if result.fact.shape is None:
             return
-        sizes, uncut = result.fact.shape, self.uncut.get(name, ())
+        sizes, uncut = result.fact.shape, self.masked.uncut.get(name, ())
         self._write_part(result, {k: size for k, size in self.uncut_sizes(sizes, result.mask).items()
                                   if k in uncut or sizes[k] == "1"})
 
