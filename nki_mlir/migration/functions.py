@@ -44,7 +44,7 @@ from nki_mlir.migration.language_calls import broadcast
 from nki_mlir.migration.names import dotted, nodes_of, operator
 from nki_mlir.migration.program_reductions import REDUCTIONS
 from nki_mlir.migration.record_classes import record
-from nki_mlir.migration.transfer_calls import TRANSFERS
+from nki_mlir.migration.transfer_calls import TRANSFERS, repeated_in_hbm
 
 INTEGER_RESULTS = {"ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "prod", "trunc"}   # of math
 CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other modules whose results have tiles
@@ -295,6 +295,8 @@ class FunctionCalls(Calls):
         match name:
             case "broadcast_to":
                 shape = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values])
+                if tensor.memory == HBM:
+                    return self.new(*repeated_in_hbm(self, text, tensor, shape))
                 repeated = broadcast(self, text, tensor, shape)
                 owner = self.owners.get(id(node.func))
                 if id(owner) in self.views and owner is not None:

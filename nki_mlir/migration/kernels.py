@@ -59,7 +59,7 @@ from nki_mlir.migration.private_tiles import with_private_tiles
 from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
-from nki_mlir.migration.spare_addresses import without_addresses
+from nki_mlir.migration.spare_addresses import address_functions_within, without_addresses, without_functions
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.transposed_tiles import transposed_tiles
@@ -102,13 +102,17 @@ class Kernels(GridKernels):
         self.address_functions: set[str] = set()                # functions of the file that only allocations may read
         self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
 
+    def allocates(self, node: cst.BaseExpression) -> bool:
+        """Return whether a buffer argument chooses the addresses of a tensor."""
+        function = node.func if isinstance(node, cst.Call) else node
+        return self.names.meaning(function).startswith(("ncc.sbuf", "ncc.psum"))
+
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
         """Return the memory of a buffer argument. The compiler allocates tensors whose addresses the beta kernel
         chose."""
-        function = node.func if isinstance(node, cst.Call) else node
-        meaning = self.names.meaning(function)
-        if not meaning.startswith(("ncc.sbuf", "ncc.psum")):
+        if not self.allocates(node):
             return super().allocation(node)
+        meaning = self.names.meaning(node.func if isinstance(node, cst.Call) else node)
         self.addresses |= {name.value for name in nodes_of(node, cst.Name)}
         memory = PSUM if meaning.startswith("ncc.psum") else SBUF
         if not meaning.endswith("auto_alloc"):
@@ -236,6 +240,10 @@ class Kernels(GridKernels):
         outside, self.masked = self.masked, MaskedTiles()
         muted = self.report.muted
         self.callers.append(name)
+        if spare := address_functions_within(self.functions[name], self.allocates):
+            shorter = without_functions(self.functions[name], spare)
+            self.replaced(self.functions[name], shorter)
+            self.functions[name], self.trees[name] = shorter, tree_of(shorter)
         while True:
             try:
                 self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name], facts,

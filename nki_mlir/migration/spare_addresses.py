@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Removes the arithmetic of addresses that nothing reads any more, because the compiler allocates the tensors, and the
-functions of a file that only returned addresses.
+functions that only returned addresses.
 
 before:  address = 0                                                       after:  x = nl.ndarray(shape, buffer=nl.sbuf)
          x = nl.ndarray(shape, buffer=ncc.sbuf.mod_alloc(base_addr=address))
@@ -8,15 +8,17 @@ before:  address = 0                                                       after
 """
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import libcst as cst
 
+from nki_mlir.migration.names import nodes_of
 from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.spare_vectors import removed
 from nki_mlir.migration.statement_transformer import StatementTransformer
+from nki_mlir.migration.tree_transformer import TreeTransformer
 
-MODULES = {"nl", "nisa", "nki", "ncc", "np", "math"}        # whose functions change no state of the host
+MODULES = {"nl", "nisa", "nki", "ncc", "np", "math", "functools"}        # whose functions change no state of the host
 
 
 def without_addresses(body: Sequence[cst.BaseStatement], addresses: Collection[str]) -> list[cst.BaseStatement]:
@@ -25,12 +27,50 @@ def without_addresses(body: Sequence[cst.BaseStatement], addresses: Collection[s
         return list(body)
     block = cst.IndentedBlock(list(body) or [cst.SimpleStatementLine([cst.Pass()])])
     tree = ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
-    bound = tree_names(tree, context=ast.Store)
+    spare = _spare(tree, addresses, tree_names(tree, context=ast.Store))
+    return removed(body, spare) if spare else list(body)
+
+
+def address_functions_within(function: cst.FunctionDef, allocates: Callable[[cst.Call], bool]) -> set[str]:
+    """Return the functions within a function that only the addresses of tensors read. ``allocates`` returns whether a
+    call chooses the address of a tensor."""
+    inner = {s.name.value for s in function.body.body if isinstance(s, cst.FunctionDef)}
+    if not inner:
+        return set()
+    reader = _Allocations(allocates)
+    tree = ast.parse(cst.Module([cst.ensure_type(function.visit(reader), cst.FunctionDef)]).code)
+    return inner & _spare(tree, reader.names, tree_names(tree, context=ast.Store) | inner)
+
+
+def without_functions(function: cst.FunctionDef, spare: Collection[str]) -> cst.FunctionDef:
+    """Return a function without the definitions of some functions in its body."""
+    body = [s for s in function.body.body if not (isinstance(s, cst.FunctionDef) and s.name.value in spare)]
+    return function.with_changes(body=function.body.with_changes(body=body))
+
+
+class _Allocations(TreeTransformer):
+    """Replaces the addresses of tensors by None, and collects the names that they read."""
+
+    def __init__(self, allocates: Callable[[cst.Call], bool]) -> None:
+        super().__init__()
+        self.allocates = allocates
+        self.names: set[str] = set()
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Replace the choice of an address."""
+        if not self.allocates(original_node):
+            return updated_node
+        self.names |= {name.value for name in nodes_of(original_node, cst.Name)}
+        return cst.Name("None")
+
+
+def _spare(tree: ast.AST, addresses: Collection[str], bound: set[str]) -> set[str]:
+    """Return those of the bound names that only addresses read, and what only these read."""
     spare = {*addresses} & bound
     while (fewer := spare - set(_read(tree, spare))) != spare or (more := {
             name for name in _operands(tree, spare) & bound - spare if name not in set(_read(tree, spare | {name}))}):
         spare = fewer if fewer != spare else spare | more
-    return removed(body, spare) if spare else list(body)
+    return spare
 
 
 def _assigned(node: ast.AST) -> tuple[set[str], ast.expr | None]:
@@ -45,6 +85,8 @@ def _read(node: ast.AST, spare: Collection[str]) -> Iterator[str]:
     """Yield the names that a tree reads, other than the values that it assigns to ``spare`` names without a call of a
     method, which may change an object."""
     names, value = _assigned(node)
+    if isinstance(node, ast.FunctionDef) and node.name in spare:
+        return
     if value is not None and names <= {*spare}:
         if not _changes_objects(value):
             return
@@ -60,7 +102,8 @@ def _read(node: ast.AST, spare: Collection[str]) -> Iterator[str]:
 def _operands(tree: ast.AST, spare: Collection[str]) -> set[str]:
     """Return the names that assignments to ``spare`` names read."""
     values = [value for node in ast.walk(tree) for names, value in [_assigned(node)] if names <= {*spare}]
-    return tree_names(*filter(None, values))
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name in spare]
+    return tree_names(*filter(None, values), *functions)
 
 
 def _changes_objects(value: ast.expr) -> bool:
@@ -77,7 +120,7 @@ def without_address_functions(text: str, functions: Collection[str], other_texts
 
 
 class _Functions(StatementTransformer):
-    """Removes functions of a module."""
+    """Removes definitions of functions."""
 
     def __init__(self, spare: Collection[str]) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.added_functions import ROWS
 from nki_mlir.migration.calls import Arguments, Calls, Recipe
-from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe
+from nki_mlir.migration.creation_calls import LANGUAGE, dtype_argument, recipe, shape_items
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskBound, MaskFact, NumberFact, TensorFact, Unknown
@@ -48,6 +48,18 @@ def may_have_one_dimension(calls: Calls, a: Arguments, source: TensorFact) -> bo
     view = calls.views.get(id(a.nodes["src"]))
     return source.shape is None and not source.on_chip and view is not None and any(
         isinstance(item, Integer) for item in view.items)
+
+
+def repeated_in_hbm(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpression) -> tuple[str, TensorFact]:
+    """Return the text and the fact of a view that repeats elements in HBM, which transfers alone can read."""
+    items, _, shown = shape_items(calls, shape)
+    if items is None and source.shape is not None and shown.isidentifier() | shown.endswith(".shape"):
+        items = [f"{shown}[{k}]" for k in range(len(source.shape))]
+    if not calls.broadcasts or source.shape is None or items is None or len(items) != len(source.shape):
+        raise LeftForAPerson("broadcast_to of a tensor in HBM whose shape the text does not show")
+    sizes = [f"{shown}[{k}]" if n == "?" else n for k, n in enumerate(items)]
+    repeats = [f".broadcast({k}, {n})" for k, (extent, n) in enumerate(zip(source.shape, sizes)) if extent == "1" != n]
+    return terms.factor(text) + "".join(repeats), replace(source.like(tuple(items)), part=True)
 
 
 @recipe("load")

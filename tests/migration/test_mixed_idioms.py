@@ -39,6 +39,16 @@ REPEATED = """def kernel(x, b):
         nl.store(out[ip, j * 32 + jf], part, mask=ok)
     return out
 """
+REPEATED_IN_HBM = """def kernel(x, b):
+    rows, cols = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    ip, jf = nl.mgrid[0:32, 0:cols]
+    all_rows = nl.load(b.reshape((1, cols)).broadcast_to(x.shape))
+    for i in nl.affine_range(rows // 32):
+        row = nl.load(b.reshape((1, cols)).broadcast_to((32, cols))[ip, jf])
+        nl.store(out[i * 32 + ip, jf], nl.load(x[i * 32 + ip, jf]) * row + all_rows[0:32, :])
+    return out
+"""
 LISTED = """def kernel(a, b, c):
     tensors = [a, b, c]
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -99,6 +109,10 @@ def test_a_mask_cuts_a_tile_in_one_branch_alone(tmp_path):
 def test_a_mask_cuts_a_view_that_is_repeated(tmp_path):
     assert "nl.ds(j * 32, num_columns)], (num_rows, num_columns))" in migrated(REPEATED)
     assert_same_values(REPEATED, tmp_path, floats(50, 40), floats(1, 40))
+    text = migrated(REPEATED_IN_HBM)
+    assert "nl.load(b.reshape((1, cols)).broadcast(0, 32))" in text
+    assert "nl.load(b.reshape((1, cols)).broadcast(0, x.shape[0]))" in text or ".broadcast(0, rows))" in text
+    assert_same_values(REPEATED_IN_HBM, tmp_path, floats(64, 40), floats(40))
 
 
 def test_items_of_a_list_are_tensors(tmp_path):

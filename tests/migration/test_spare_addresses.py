@@ -56,3 +56,36 @@ def test_functions_that_only_return_addresses():
     assert without_address_functions(text, {"alloc", "align"}, []).lstrip() == "def other():\n    return 1\n"
     assert without_address_functions(text, {"alloc", "align"}, ["from file import alloc"]) == text
     assert without_address_functions(text, {"alloc"}, []).lstrip() == text[text.index("def align"):]
+
+
+INNER = """def kernel(x):
+    n = x.shape[0] // 128
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+
+    def bank_of(index):
+        return index[0] % n
+
+    def banks(idx, pdim_size, fdim_size, first=0):
+        return first + bank_of(idx), 0, 0
+
+    {assigned}
+    for i in nl.affine_range(n):
+        y = nl.ndarray((1, nl.par_dim(128), 64), dtype=x.dtype, buffer=ncc.psum.alloc({placed}))
+        y[0] = nl.load(x[nl.ds(i * 128, 128), :])
+        nl.store(out[nl.ds(i * 128, 128), :], y[0])
+    return out{use}
+"""
+
+
+@pytest.mark.parametrize("assigned, placed", [("placed = functools.partial(banks, first=2)", "placed"),
+                                              ("pass", "functools.partial(banks, first=2)")])
+def test_inner_functions_that_only_return_addresses(assigned, placed):
+    report = MigrationReport("kernel.py")
+    new = rewritten(HEAD + INNER.format(assigned=assigned, placed=placed, use=""), report)
+    assert "bank" not in new and "partial" not in new and report.is_complete
+    assert not any("inner function" in line or "operator" in line for line in str(report).splitlines())
+
+
+def test_an_inner_function_that_others_read_stays():
+    new = rewritten(HEAD + INNER.format(assigned="placed = banks", placed="placed", use=", bank_of([1])"), MigrationReport("kernel.py"))
+    assert "def bank_of(" in new and "banks" not in new
