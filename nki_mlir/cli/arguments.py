@@ -2,9 +2,10 @@
 """Parse ``--arg`` values: tensors by shape and dtype with their contents, and Python constants; and ``--grid`` values.
 
 ``128x512xf32`` is a tensor of random values; ``=zeros``, ``=ones``, ``=arange``, ``=random:SEED`` or ``=FILE.npy``
-gives it other contents. ``FILE.npy`` alone is the file's tensor. Anything else is a Python constant (``2``, ``0.5``,
-``inf``, ``None``, ``(1, 2)``; a bare word is a string); its tuples, lists and dicts may contain tensors. ``name=VALUE``
-passes the value by keyword.
+gives it other contents. ``FILE.npy`` alone is the file's tensor. ``Mode.ADD`` and ``Config(rows=64)`` name what the
+kernel's file defines (``named_values``). Anything else is a Python constant (``2``, ``0.5``, ``inf``, ``None``,
+``(1, 2)``; a bare word is a string); its tuples, lists and dicts may contain tensors. ``name=VALUE`` passes the value
+by keyword.
 """
 
 import ast
@@ -17,6 +18,7 @@ import numpy as np
 
 from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.cli.command import CommandLineError
+from nki_mlir.cli.named_values import named_value
 from nki_mlir.input_limits import DIMENSIONS, ELEMENTS, PROGRAMS
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
 from nki_mlir.similar_names import nearest
@@ -100,7 +102,7 @@ def parse_argument(text: str, index: int, values: bool = True) -> object:
         near = "f32" if match[2].lower() in ("f64", "float64") else nearest(match[2], SHORT)
         raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'"
                               + (f"; did you mean {near}?" if near else ""))
-    return nested(text, index, values)
+    return named_value(text) or nested(text, index, values)
 
 
 def nested(text: str, index: int, values: bool) -> object:

@@ -18,6 +18,7 @@ from nki_mlir.cli import source
 from nki_mlir.cli.arguments import parse_arguments, parse_grid
 from nki_mlir.cli.command import fail, is_kernel
 from nki_mlir.cli.expected_diagnostics import check_expected
+from nki_mlir.cli.named_values import with_values
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
@@ -72,7 +73,7 @@ def split_input(text: str, name: str) -> list[str]:
 def captured(options: argparse.Namespace) -> Specialization:
     """Capture the kernel for the arguments of the options."""
     kernel = source.load_kernel(options.file, options.target, parse_grid(options.grid))
-    return specialized(kernel, *parse_arguments(options.arg))[0]
+    return specialized(kernel, *with_values(kernel, *parse_arguments(options.arg)))[0]
 
 
 def process(module: Module, options: argparse.Namespace) -> str | bytes:

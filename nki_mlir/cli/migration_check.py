@@ -17,6 +17,7 @@ from nki_mlir.cli.agreement import TOLERANCE, largest_error, orders_explain
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.command import KernelRaised, raised_at
 from nki_mlir.cli.migrated_package import MigratedPackage
+from nki_mlir.cli.named_values import with_values
 from nki_mlir.cli.packages import package_folders
 from nki_mlir.cli.source import load_kernel, run_file
 from nki_mlir.diagnostics import Location, NkiMlirError, text_of
@@ -125,11 +126,12 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
         old = load_kernel(f"{old_path}{suffix}", grid=grid)
         with new_text_as_file(file) as path:
             new = load_kernel(f"{path}:{old.__name__}")
-            positional, keywords = parse_arguments(texts)
+            parsed = parse_arguments(texts)
+            (positional, keywords), (again, new_keywords) = (with_values(k, *parsed) for k in (old, new))
             grid_argument: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
             if grid and not grid_argument:
                 new = new[grid]
-            return on_all_executors(old, new, positional, keywords, {**keywords, **grid_argument})
+            return on_all_executors(old, new, positional, keywords, {**new_keywords, **grid_argument}, again)
 
 
 def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
@@ -138,7 +140,7 @@ def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[obje
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     with old_file(file.path, file.old) as path:
         kernel = load_kernel(f"{path}:{name}" if name else str(path), grid=grid)
-        positional, keywords = parse_arguments(texts)
+        positional, keywords = with_values(kernel, *parse_arguments(texts))
         specialization = kernel.lower(*positional, **keywords).specialization
     return kernel.__name__, kernel_text(specialization.program_modules, release=release, file=file.path)
 

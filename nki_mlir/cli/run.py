@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="pass an argument: FILE.npy, 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, "
-                        "(1, 2), name=value; may be repeated")
+                        "(1, 2), Config(rows=64) with a class of the kernel's file, name=value; may be repeated")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls; may be repeated")
     p.add_argument("--on", choices=executors(), help="choose the executor (default: jit, isa for instruction "

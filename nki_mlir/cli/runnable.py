@@ -19,6 +19,7 @@ from nki_mlir import extensions
 from nki_mlir.cli import source as sources
 from nki_mlir.cli.arguments import as_array, fill, parse_arguments, parse_grid
 from nki_mlir.cli.command import is_kernel
+from nki_mlir.cli.named_values import refuse_names, with_values
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import TENSOR_BYTES
 from nki_mlir.scalar.dtypes import UINT8, DType, dtype_of
@@ -139,7 +140,9 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     """Read a file and return the source that it contains, which its name and content decide, with values for its
     inputs."""
     if is_kernel(source):
-        return KernelSource(sources.load_kernel(source, target, grid), positional, keywords)
+        kernel = sources.load_kernel(source, target, grid)
+        return KernelSource(kernel, *with_values(kernel, positional, keywords))
+    refuse_names((*positional, *keywords.values()))
     if grid:
         raise sources.SourceError("--grid is for kernels: a module has a grid already")
     name, data = sources.display_name(source), sources.read_bytes(source)
