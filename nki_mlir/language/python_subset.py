@@ -88,7 +88,7 @@ RULES: dict[PythonRule, Callable[[ast.AST], bool]] = {
     PythonRule("a comprehension of a dictionary", "fill it in a loop"): _by_node(ast.DictComp),
     PythonRule("a comprehension of a set", "fill a list in a loop"): _by_node(ast.SetComp),
     PythonRule("a set", "use a list or a tuple"): _by_node(ast.Set),
-    PythonRule("a dictionary whose keys are not strings", "use strings, or a list"): _has_keys,
+    PythonRule("a dictionary whose keys are not string literals", "write string literals, or use a list"): _has_keys,
     WALRUS: _by_node(ast.NamedExpr),
     PythonRule("'yield'", "return a list"): _by_node(ast.Yield, ast.YieldFrom),
     PythonRule("an unpacked argument", "write its elements"): _unpacks_arguments,

@@ -26,7 +26,7 @@ BREAKING = {
     "{k: 1 for k in y}": "a comprehension of a dictionary",
     "{k for k in y}": "a comprehension of a set",
     "{1, 2}": "a set",
-    "{1: 2}": "a dictionary whose keys are not strings",
+    "{1: 2}": "a dictionary whose keys are not string literals",
     "(n := 1)": ":=",
     "yield 1": "'yield'",
     "g(*y)": "an unpacked argument",

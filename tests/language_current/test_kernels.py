@@ -331,8 +331,14 @@ def test_addresses_and_names():
 
     def twice(x):
         nl.ndarray((2, 2), nl.float32, name="a"), nl.ndarray((2, 2), nl.float32, name="a")
-    with pytest.raises(AssertionError, match="Tensor name 'a' already in use"):
+    with pytest.raises(AssertionError, match=r"(?s)Tensor name 'a' already in use.*test_kernels\.py:\d+ created a tensor"):
         nki.simulate(twice)(numbers(4, 4))
+
+    def in_a_loop(x):
+        for _ in range(2):
+            nl.ndarray((2, 2), nl.float32, name="a")
+    with pytest.raises(AssertionError, match="this call created a tensor of that name before"):
+        nki.simulate(in_a_loop)(numbers(4, 4))
     for address, text in (((5, 0), "must be 0, 32, 64, or 96"), ((96, 0), "do not fit"),
                           ((0, 4), "start of a PSUM bank")):
         with pytest.raises(AssertionError, match=text):

@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_mlir.array_files import UnreadableArray, read_array
 from nki_mlir.capture.builder import active
+from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.random import RandOp
@@ -66,10 +67,12 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
         return view
     memory_region, kind = region(buffer), dtype_argument(dtype)
     if name:
-        used = builder.properties.setdefault("tensor_names", set())
-        require(name not in used, f"Tensor name '{name}' already in use",
-                fix="give each tensor a different name, or none")
-        used.add(name)
+        used, at = builder.properties.setdefault("tensor_names", {}), user_location()
+        if (first := used.get(name)) is not None:
+            creator = "this call" if first == at else f"{first.file}:{first.line}"
+            invalid(f"Tensor name '{name}' already in use", why=f"{creator} created a tensor of that name before",
+                    fix="give each tensor a different name, or none")
+        used[name] = at
     checked = check_address(address, memory_region, extents, kind)
     return low.allocate(extents, kind, memory_region, name=name, address=checked)
 
