@@ -72,6 +72,7 @@ LAMBDA = PythonRule("a lambda", "define a function of the module")
 RAISE = PythonRule("'raise'", "write assert False, with the text")
 COMPREHENSION = PythonRule("a comprehension", "append to a list in a loop")
 GENERATOR = PythonRule("a generator expression", "append to a list in a loop")
+DICTIONARY = PythonRule("a comprehension of a dictionary", "fill it in a loop")
 WALRUS = PythonRule(":=", "assign before the statement")
 FORMAT = PythonRule("a format in an f-string", "write the value alone")
 DECORATOR = PythonRule("this decorator", "leave it out; nki.jit, staticmethod and dataclass are known")
@@ -85,7 +86,7 @@ RULES: dict[PythonRule, Callable[[ast.AST], bool]] = {
     COMPREHENSION: _by_node(ast.ListComp),
     GENERATOR: _by_node(ast.GeneratorExp),
     FORMAT: lambda node: isinstance(node, ast.FormattedValue) and node.format_spec is not None,
-    PythonRule("a comprehension of a dictionary", "fill it in a loop"): _by_node(ast.DictComp),
+    DICTIONARY: _by_node(ast.DictComp),
     PythonRule("a comprehension of a set", "fill a list in a loop"): _by_node(ast.SetComp),
     PythonRule("a set", "use a list or a tuple"): _by_node(ast.Set),
     PythonRule("a dictionary whose keys are not string literals", "write string literals, or use a list"): _has_keys,

@@ -7,7 +7,7 @@ from functools import reduce
 
 import libcst as cst
 
-from nki_mlir.language.python_subset import COMPREHENSION, FORMAT, GENERATOR, PARSER
+from nki_mlir.language.python_subset import COMPREHENSION, DICTIONARY, FORMAT, GENERATOR, PARSER
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
@@ -46,6 +46,8 @@ from nki_mlir.migration.selected_vectors import (
 )
 from nki_mlir.migration.views import SubscriptText, extents_of, render
 
+Comprehension = cst.ListComp | cst.DictComp | cst.GeneratorExp
+FORMS = {cst.ListComp: (COMPREHENSION, "[]"), cst.DictComp: (DICTIONARY, "{}"), cst.GeneratorExp: (GENERATOR, "()")}
 SYMBOLS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
 INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
             "equal": "not_equal", "not_equal": "equal"}
@@ -224,6 +226,10 @@ class Indices(Expressions):
         """Bind the variable before the element is rewritten."""
         return False
 
+    def visit_DictComp(self, node: cst.DictComp) -> bool:
+        """Bind the variable before the element is rewritten."""
+        return False
+
     def visit_GeneratorExp(self, node: cst.GeneratorExp) -> bool:
         """Bind the variable before the element is rewritten."""
         return False
@@ -257,19 +263,23 @@ class Indices(Expressions):
         """Rewrite a list comprehension as a loop before the statement."""
         return self._comprehension(original_node)
 
+    def leave_DictComp(self, original_node: cst.DictComp, updated_node: cst.DictComp) -> cst.BaseExpression:
+        """Rewrite a dictionary comprehension as a loop before the statement."""
+        return self._comprehension(original_node)
+
     def leave_GeneratorExp(self, original_node: cst.GeneratorExp, updated_node: cst.GeneratorExp
                            ) -> cst.BaseExpression:
         """Rewrite a generator expression as a list comprehension: its user reads all elements at once."""
         return self._comprehension(original_node)
 
-    def _comprehension(self, node: cst.ListComp | cst.GeneratorExp) -> cst.BaseExpression:
+    def _comprehension(self, node: Comprehension) -> cst.BaseExpression:
         target, self.target = self.target, ""
         name = target or self.fresh("parts")
         before = dict(self.scope.facts)
         shadowed = {n for loop in loops_of(node) for n in terms.names(self.code(loop.target)) if n in before}
         if shadowed:                            # a loop, other than a comprehension, would change them
             renamed = node.visit(Substitution({n: cst.Name(self.fresh(n)) for n in sorted(shadowed)}))
-            assert isinstance(renamed, (cst.ListComp, cst.GeneratorExp))
+            assert isinstance(renamed, Comprehension)
             node = renamed
         headers, conditions, names = [], list[str](), set[str]()
         for loop in loops_of(node):
@@ -283,27 +293,31 @@ class Indices(Expressions):
                 self.left("a comprehension whose inner loop takes instructions")
             self.prelude[-1] += statements
         self.prelude.append([])
-        element = self.rewritten(node.elt)
+        is_dictionary = isinstance(node, cst.DictComp)
+        key = self.text(self.rewritten(node.key)) if isinstance(node, cst.DictComp) else ""
+        element = self.rewritten(node.value if isinstance(node, cst.DictComp) else node.elt)
         fact = self.fact(element)
         if isinstance(fact, TensorFact):
             fact = outside(fact, names)
         text = self.text(element)
         statements = self.prelude.pop()
         self.scope.facts, self.target = before, target
+        rule, (opening, closing) = next(form for kind, form in FORMS.items() if isinstance(node, kind))
         if self.inline and not statements:
-            self.stays(COMPREHENSION if isinstance(node, cst.ListComp) else GENERATOR)
-            opening, closing = "[]" if isinstance(node, cst.ListComp) else "()"
+            self.stays(rule)
             parts = [f"{head} if {condition}" if condition else head for head, condition in zip(headers, conditions)]
-            return self.new(f"{opening}{text} {' '.join(parts)}{closing}", Many(fact))
+            item = f"{key}: {text}" if is_dictionary else text
+            return self.new(f"{opening}{item} {' '.join(parts)}{closing}", Many(fact, is_dictionary))
         if self.inline:
             self.left("a comprehension of kernel operations in a condition or a lambda")
-        lines = [line for s in [*statements, f"{name}.append({text})"] for line in s.splitlines()]
+        added = f"{name}[{key}] = {text}" if is_dictionary else f"{name}.append({text})"
+        lines = [line for s in [*statements, added] for line in s.splitlines()]
         for head, condition in zip(reversed(headers), reversed(conditions)):
             for opening in [f"if {condition}:"] * bool(condition) + [f"{head}:"]:
                 lines = [opening, *("    " + line for line in lines)]
-        self.prelude[-1] += [f"{name} = []", "\n".join(lines)]
+        self.prelude[-1] += [f"{name} = {'{}' if is_dictionary else '[]'}", "\n".join(lines)]
         self.report.changed(self.line, "the comprehension becomes a loop, because kernels have no comprehensions")
-        return self.new(name, Many(fact))
+        return self.new(name, Many(fact, is_dictionary))
 
     def selection(self, result: OperationText) -> TensorFact:
         """Return the fact of a result, with the elements that the operation computes; a subclass knows them."""
@@ -438,7 +452,7 @@ def any_of(facts: Sequence[Fact]) -> MaskFact:
     return MaskFact((), alternatives=tuple(alternatives))
 
 
-def loops_of(node: cst.ListComp | cst.GeneratorExp) -> Iterator[cst.CompFor]:
+def loops_of(node: Comprehension) -> Iterator[cst.CompFor]:
     """Return the loops of a comprehension, the outermost first."""
     loop: cst.CompFor | None = node.for_in
     while loop is not None:

@@ -66,8 +66,8 @@ from nki_mlir.migration.transposed_tiles import transposed_tiles
 from nki_mlir.migration.updates_in_place import with_updates_in_place
 
 # Python that the vendor's parser refuses, and that is rewritten
-REWRITTEN = (python_subset.COMPREHENSION, python_subset.GENERATOR, python_subset.RAISE, python_subset.FORMAT,
-             python_subset.DECORATOR, python_subset.KEYWORD_ONLY, python_subset.WALRUS)
+REWRITTEN = (python_subset.COMPREHENSION, python_subset.DICTIONARY, python_subset.GENERATOR, python_subset.RAISE,
+             python_subset.FORMAT, python_subset.DECORATOR, python_subset.KEYWORD_ONLY, python_subset.WALRUS)
 REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar", "nki.tensor")
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 

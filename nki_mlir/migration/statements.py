@@ -292,8 +292,8 @@ class Statements(TileUpdates):
         sizes = size_name(target, value, self)
         self.scope.sizes |= sizes
         self.scope.cut_sizes |= {name for size, name in sizes.items() if size in self.scope.cut_sizes}
-        if isinstance(target, cst.Name) and isinstance(value, (cst.IfExp, cst.ListComp)) and not other_targets and (
-                target.value not in terms.names(self.code(value))):
+        if isinstance(target, cst.Name) and isinstance(value, cst.IfExp | cst.ListComp | cst.DictComp) and (
+                not other_targets and target.value not in terms.names(self.code(value))):
             self.target = target.value
         self.assigned = target.value if isinstance(target, cst.Name) else ""
         expression = self.rewritten(value)

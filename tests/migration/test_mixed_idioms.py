@@ -61,6 +61,16 @@ LISTED = """def kernel(a, b, c):
     nl.store(out, total)
     return out
 """
+NAMED_BLOCKS = """def kernel(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    n = x.shape[0] // 16
+    tiles = {name: nl.ndarray((n, nl.par_dim(16), t.shape[1]), dtype=t.dtype) for name, t in (("x", x), ("y", y))}
+    for k in nl.affine_range(n):
+        tiles["x"][k] = nl.load(x[k * 16:(k + 1) * 16, :])
+        tiles["y"][k] = nl.load(y[k * 16:(k + 1) * 16, :])
+        nl.store(out[k * 16:(k + 1) * 16, :], nl.add(tiles["x"][k], tiles["y"][k]))
+    return out
+"""
 DEFAULTS = """def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
@@ -118,6 +128,11 @@ def test_a_mask_cuts_a_view_that_is_repeated(tmp_path):
 def test_items_of_a_list_are_tensors(tmp_path):
     assert "tiles.append(nl.load(t[0:16, 0:32]))" in (text := migrated(LISTED)) and "isinstance(total, nl.NkiTensor)" in text
     assert_same_values(LISTED, tmp_path, *(floats(16, 32) + k for k in range(3)))
+
+
+def test_tensors_of_a_dictionary_have_block_dimensions(tmp_path):
+    assert 'nisa.dma_copy(dst=tiles["x"][:, k], src=x[nl.ds(k * 16, 16), :])' in migrated(NAMED_BLOCKS)
+    assert_same_values(NAMED_BLOCKS, tmp_path, floats(48, 20), floats(48, 20))
 
 
 def test_defaults_that_no_call_changes_are_known(tmp_path):

@@ -46,6 +46,10 @@ CASES = [
      ["for t in tiles:", "    parts.append(t)", "tiles = parts + [nl.load(x)]"]),
     (f"tiles = [nl.load(x) for k in range(2)]; tiles = [nl.copy(t) for t in tiles]; {SUM}",
      ["for t in tiles:", "    parts.append(nl.copy(t))", "tiles = parts"]),
+    (f"tiles = {{k: nl.load(x) for k in range(2)}}; {SUM}",
+     ["tiles = {}", "for k in range(2):", "    tiles[k] = nl.load(x)"]),
+    ("n = max({k + 1: 2 * k for k in range(3) if k != 1}.values()); total = nl.multiply(nl.load(x), n * 1.0)",
+     ["parts = {}", "for k in range(3):", "    if k != 1:", "        parts[k + 1] = 2 * k", "n = max(parts.values())"]),
 ]
 UNPACKED = [
     ("a, b = [nl.load(t) for t in (x, x)]; total = nl.add(a, b)", ["a = nl.load(x)", "b = nl.load(x)"]),
@@ -67,7 +71,9 @@ INLINE = [
 ]
 STAY = [("total = (lambda t: nl.add(t, t))(nl.load(x))", "a lambda"),
         ("n = 1 if flag and (m := 2) else 0; total = nl.multiply(nl.load(x), n * 1.0)", ":="),
-        ("n = {k: k for k in range(3)}; total = nl.multiply(nl.load(x), n[2] * 1.0)", "a comprehension of a dictionary"),
+        ("n = 1; assert flag or {k: k for k in range(3)}; total = nl.multiply(nl.load(x), n * 1.0)",
+         "a comprehension of a dictionary"),
+        ("n = len({k for k in range(3)}); total = nl.multiply(nl.load(x), n * 1.0)", "a comprehension of a set"),
         ("n = max(*[1, 2]); total = nl.multiply(nl.load(x), n * 1.0)", "an unpacked argument")]
 
 
