@@ -47,7 +47,8 @@ from nki_mlir.migration.selected_vectors import (
 from nki_mlir.migration.views import SubscriptText, extents_of, render
 
 Comprehension = cst.ListComp | cst.DictComp | cst.GeneratorExp
-FORMS = {cst.ListComp: (COMPREHENSION, "[]"), cst.DictComp: (DICTIONARY, "{}"), cst.GeneratorExp: (GENERATOR, "()")}
+FORMS = {cst.ListComp: (COMPREHENSION, "[", "]"), cst.DictComp: (DICTIONARY, "{", "}"),
+         cst.GeneratorExp: (GENERATOR, "(", ")")}
 SYMBOLS = {"less": "<", "less_equal": "<=", "equal": "==", "not_equal": "!="}
 INVERSES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less",
             "equal": "not_equal", "not_equal": "equal"}
@@ -302,7 +303,7 @@ class Indices(Expressions):
         text = self.text(element)
         statements = self.prelude.pop()
         self.scope.facts, self.target = before, target
-        rule, (opening, closing) = next(form for kind, form in FORMS.items() if isinstance(node, kind))
+        rule, opening, closing = next(form for kind, form in FORMS.items() if isinstance(node, kind))
         if self.inline and not statements:
             self.stays(rule)
             parts = [f"{head} if {condition}" if condition else head for head, condition in zip(headers, conditions)]
