@@ -219,8 +219,10 @@ class OperationObserver:
 
 
 def described(op: Op) -> str:
-    """Return an operation's name with the function that it computes."""
+    """Return an operation's name with the function that it computes, or the function of the language that emits it."""
     function = op.__dict__.get("fn") or op.__dict__.get("op")
+    if function and op.name in ("unary", "binary", "binary_scalar"):
+        return f"nl.{function}"
     return f"{op.name} ({function})" if function else op.name
 
 

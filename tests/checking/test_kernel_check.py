@@ -102,9 +102,9 @@ def test_one_report__has_all_mistakes():
     report = nki_mlir.check(mistakes, x)
     assert not report.sound and np.array_equal(x, before)
     by_kind = messages(report)
-    assert by_kind["not-finite"] == ["unary (sqrt) computes the first NaN, at [0, 0], of src = -1"]
+    assert by_kind["not-finite"] == ["nl.sqrt computes the first NaN, at [0, 0], of src = -1"]
     assert by_kind["unwritten-output"] == ["4096 elements of the output out are not written, the first at [64, 0]"]
-    assert by_kind["dead-store"] == ["nothing reads what binary_scalar (multiply) writes to unused"]
+    assert by_kind["dead-store"] == ["nothing reads what nl.multiply writes to unused"]
     assert by_kind["range"] == ["copy gives -100000 at [0, 0], which float16 cannot hold: it becomes -inf"]
     assert len(by_kind["unwritten-read"]) == 1 and by_kind["unwritten-read"][0].startswith("element [0, 32] of tile")
     root, = report.of("not-finite")
@@ -440,7 +440,7 @@ def test_equal_statements__do_not_hide_that_nothing_reads_the_first():
         nl.store(out, again)
         return out
     finding, = nki_mlir.check(twice, x).findings
-    assert finding.kind == "dead-store" and finding.message == "nothing reads what unary (exp) writes to t2"
+    assert finding.kind == "dead-store" and finding.message == "nothing reads what nl.exp writes to t2"
 
 
 def test_masks_as_subscripts_of_destinations__are_no_conditions_of_python():

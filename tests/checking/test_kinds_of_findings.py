@@ -390,7 +390,7 @@ def beta_reshape_across_partitions(x):
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-@case("error", r"unary \(sqrt\) computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@case("error", r"nl\.sqrt computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
 @beta.jit
 def beta_root_of_a_negative(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -409,7 +409,7 @@ def current_root_of_a_negative(x):
     return out
 
 
-@case("error", r"binary \(divide\) computes the first NaN, at \[40, 17\], of lhs = inf, rhs = inf", "keep the operands within")
+@case("error", r"nl\.divide computes the first NaN, at \[40, 17\], of lhs = inf, rhs = inf", "keep the operands within")
 @beta.jit
 def beta_infinity_by_infinity(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -418,7 +418,7 @@ def beta_infinity_by_infinity(x):
     return out
 
 
-@case("error", r"unary \(sqrt\) computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@case("error", r"nl\.sqrt computes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
 @beta.jit
 def beta_root_under_a_mask(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -459,7 +459,7 @@ def current_integer_too_large(x):
     return out
 
 
-@case("warning", r"binary \(add\) adds repeatedly to total, which is bfloat16, and rounds each sum",
+@case("warning", r"nl\.add adds repeatedly to total, which is bfloat16, and rounds each sum",
       "accumulate in float32")
 @beta.jit
 def beta_sum_in_bfloat16(x):
@@ -577,7 +577,7 @@ def current_part_written_before_all(x):
     return out
 
 
-@case("warning", r"nothing reads what binary_scalar \(multiply\) writes to twice", "remove the statement")
+@case("warning", r"nothing reads what nl\.multiply writes to twice", "remove the statement")
 @beta.jit
 def beta_result_unused(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -588,7 +588,7 @@ def beta_result_unused(x):
     return out
 
 
-@case("warning", r"nothing reads what binary_scalar \(multiply\) writes to counts", "remove the statement")
+@case("warning", r"nothing reads what nl\.multiply writes to counts", "remove the statement")
 @beta.jit
 def beta_integers_unused(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -598,7 +598,7 @@ def beta_integers_unused(x):
     return out
 
 
-@case("warning", r"nothing reads what binary_scalar \(multiply\) writes to factor", "remove the statement")
+@case("warning", r"nothing reads what nl\.multiply writes to factor", "remove the statement")
 @beta.jit
 def beta_number_unused(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
