@@ -256,7 +256,7 @@ def test_division_by_zero__ends_one_core_and_no_process(build, x, checked):
 
 
 def test_division_outside_of_kernels__is_not_ours(build, x):
-    """What came before our handler has the signal: here Python's faulthandler, and the process ends."""
+    """The handler that was installed before ours gets the signal: here Python's faulthandler, which ends the process."""
     library = build("faults")
     code = f"""
 import faulthandler, signal

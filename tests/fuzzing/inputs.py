@@ -274,7 +274,7 @@ def configs() -> list[str]:
 
 
 def config(rng: random.Random) -> str:
-    """What calls of kernels carry, with another number, name or module, under the key that fits."""
+    """Return the config of a custom call with a changed number, name or module, and a key computed from the changes."""
     fields = json.loads(rng.choice(configs()))
     modules = fields["nki_mlir"]["modules"]
     match rng.randrange(5):

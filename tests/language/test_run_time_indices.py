@@ -29,7 +29,7 @@ def axis(k, rank, n):
 P, F = nl.arange(4)[:, None], nl.arange(6)[None, :]
 IX, IY, IZ = axis(0, 3, 4), axis(1, 3, 8), axis(2, 3, 6)
 J, K = axis(1, 3, 3), axis(2, 3, 3)
-# What a kernel writes, and what it is where the values are a and b.
+# By its text: a subscript of a kernel, and the same elements in NumPy. The indices a and b are known at run time.
 SUBSCRIPTS = {
     "t[p, a, f]": (lambda t, a, b: t[P, a, F], lambda x, a, b: x[:, a, :]),
     "t[:, a, :]": (lambda t, a, b: t[:, a, :], lambda x, a, b: x[:, a, :]),

@@ -24,7 +24,7 @@ def tile(like=X, dtype=None, buffer=nl.sbuf):
 
 
 def through_hbm(call):
-    """A copy between tensors in HBM and on chip, onto ones."""
+    """Return a body that calls with a tensor in HBM as its source and a tile of ones as its destination."""
     def body(dst, source):
         copied = nl.ndarray(source.shape, source.dtype, buffer=nl.private_hbm)
         nisa.dma_copy(copied, source)

@@ -241,7 +241,7 @@ BITS = [(np.int8, np.uint8), (np.int8, np.uint16), (np.int16, np.uint32), (np.in
 @pytest.mark.parametrize("a, b", BITS, ids=lambda t: np.dtype(t).name)
 @pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
 def test_bits_of_two_types(on, name, a, b):
-    """Those of the type that holds both, 32 without a sign where none does: no value saturates on the way."""
+    """The result has the dtype that represents both operands, or uint32 if none does. No conversion saturates."""
     x = np.resize(np.array([-22, 83, -1, 0, 127, -128]), (4, 12)).astype(a)
     y = np.resize(np.array([200, 156, 255, 7, 0x80, 1]), (4, 12)).astype(b)
     wide = getattr(np, name)(x.astype(np.int64), y.astype(np.int64))

@@ -135,7 +135,7 @@ def convolved(x, w):
 
 @old_nki.jit
 def shifted_by_blocks(x, w):
-    """Each block's numbers, one a partition, lie behind its index."""
+    """Each block of ``means`` has one number in each partition: the partition is not the first dimension."""
     out = old_nl.ndarray((2, 4, 8), dtype=old_nl.float32, buffer=old_nl.shared_hbm)
     means = old_nl.ndarray((2, old_nl.par_dim(4), 1), dtype=old_nl.float32)
     for i in old_nl.affine_range(2):

@@ -147,7 +147,7 @@ def test_the_text_has_as_many_instructions(kernel):
 
 
 def test_stores_under_masks_are_loops_over_rows():
-    """Without a selection, which would read and store the other core's elements."""
+    """The text has no selection, which would read and store elements of the other core."""
     text = printed(triangles[2], [X])
     assert "forkinrange(23):\nnisa.dma_copy(dst=out[nl.ds(k,1),0:k+1],src=" in text.replace(" ", "")
     assert "src=out" not in text and "predicated" not in text

@@ -50,7 +50,7 @@ def test_ranks__are_shared_by_what_cannot_be_told_apart():
 
 
 def test_command__ranks_stores_and_writes_a_page(folder, capsys):
-    """One run of the command with everything; a second one judges nothing again."""
+    """The command runs with all options, then again: the second run takes all verdicts from the store."""
     options = ["a.py", "b.py", "c.py", "-r", "reference.py", "--compare", "--json", "--jobs", "2", "--store", "s.db",
                "--page", "page.html"]
     assert score.main(options) == 1

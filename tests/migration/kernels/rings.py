@@ -20,7 +20,7 @@ class Shapes(NamedTuple):
 
 @nki.jit
 def clipped_relu_stats(x, lo=-1.0, hi=1.0):
-    """Counts of clipped elements beside the values; closures over tiles."""
+    """Clip x, and count the clipped elements of each row by a function within the kernel."""
     sh = Shapes.of(x)
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     counts = nl.ndarray((sh.rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)

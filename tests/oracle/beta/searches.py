@@ -84,8 +84,8 @@ def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None,
 
 def nc_match_replace8(*, data: Any, vals: Any, imm: Any, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
                       **_: Any) -> Any:
-    """A copy in which, for one value after the other, the first element that is it and has not been replaced yet
-    becomes ``imm``."""
+    """Return a copy in which ``imm`` replaces, for each of the eight values in order, the first equal element that is
+    not replaced yet."""
     active, (a,), shape = operands((data,), mask)
     rows, left = rows_of(data, mask)
     sought = widened(vals.read()).reshape(left.shape[0], 8)

@@ -168,7 +168,8 @@ def started(engine: str, command: Any, op: Any, partitions: int, initial: Any = 
 
 
 def accumulated(engine: str, command: Any, op: Any, values: np.ndarray, initial: Any = None) -> np.ndarray:
-    """The registers after an instruction, a column: op of what they held and of what is not yet rounded (open 8)."""
+    """Return the registers after an instruction as a column: op of their values and of the results before rounding
+    (open 8)."""
     total = started(engine, command, op, len(values), initial)
     if command.name in ("reduce", "reset_reduce", "load_reduce"):
         total = combine(op, total, fold(op, values))

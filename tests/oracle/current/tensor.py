@@ -126,7 +126,7 @@ class NkiTensor(View):
 
     @property
     def random(self) -> bool:
-        """Whether a generator of random numbers had a say in what the storage holds."""
+        """Whether the storage has values that depend on random numbers."""
         return getattr(self.storage, "random", False)
 
     @random.setter

@@ -146,9 +146,9 @@ def product_of_rows(w: BetaWriter):
 
 @rule(4)
 def assigned(w: BetaWriter):
-    """A result goes to a declared tile of another type: rounded there alone, or to an asked type first.
+    """Assign a result to a declared tile of another dtype, perhaps after it is rounded to a third dtype.
 
-    What its mask leaves out keeps what the tile had.
+    Elements that the mask leaves out keep the values of the tile.
     """
     a, b = (w.operand((w.P, w.F), (BFLOAT16, FLOAT16), kind="wild") for _ in range(2))
     dtype, t = w.pick(FLOAT32, FLOAT32, BFLOAT16, FLOAT16), w.name()

@@ -19,7 +19,7 @@ def rows_of(w: CurrentWriter, value: int = 5) -> str:
 
 
 def kept_rows(w: CurrentWriter, rows: str, facts: Facts) -> None:
-    """A sum beside a tile; the sign of one that is 0 is not fixed."""
+    """Keep the sums of rows as a tile. Adding 0 makes -0 positive, since the sign of a sum of 0 is not defined."""
     w.emit(f"nisa.tensor_scalar({rows}, {rows}, nl.add, 0.0)")
     w.keep(Tile(rows, (w.P, 1), FLOAT32, facts))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of bfloat16 that polynomials compute: which are, and the same bits as where they are computed."""
+"""fit-functions: which functions of bfloat16 polynomials replace, with the bits of the function for all arguments."""
 
 import ml_dtypes
 import numpy as np

@@ -25,7 +25,7 @@ def small_tiles(monkeypatch):
 
 
 def numbers(*shape):
-    """Small integers, and values that are not like others."""
+    """Return small integers, every seventh replaced by an edge value such as NaN or -0."""
     x = RNG.integers(-4, 5, shape).astype(np.float32)
     x.flat[::7] = np.resize(EDGES, x.flat[::7].size)
     return x

@@ -18,7 +18,7 @@ P = 128
 
 @nki.jit
 def scores(a, b):
-    """Tiles of a.T @ b beside each other, then their maximum and all of them."""
+    """Compute tiles of a.T @ b; store the maximum of each row, then the tiles."""
     out = nl.ndarray((P, b.shape[1] + 1), dtype=nl.float32, buffer=nl.shared_hbm)
     left, right = nl.load(a), nl.load(b)
     tile = nl.ndarray((P, b.shape[1]), dtype=nl.float32, buffer=nl.sbuf)

@@ -28,7 +28,7 @@ def wait_twice(program: Program, rng: random.Random) -> Iterator[Program]:
 
 @mutation
 def wait_of_the_one_before(program: Program, rng: random.Random) -> Iterator[Program]:
-    """The instruction before it waits in its place, and comes later than others expect."""
+    """An instruction takes over the waits of the next one, so that it runs later than others expect."""
     for engine, k in spots(program, rng, lambda i: i.waits):
         stream = program.streams[engine]
         if k and len(stream[k - 1].waits) + len(stream[k].waits) <= 2:
@@ -39,7 +39,7 @@ def wait_of_the_one_before(program: Program, rng: random.Random) -> Iterator[Pro
 
 @mutation
 def repeated_instruction(program: Program, rng: random.Random) -> Iterator[Program]:
-    """It runs and signals twice."""
+    """An instruction runs and signals twice."""
     for spot in spots(program, rng, lambda i: isinstance(i.op, Op) and i.update is not None):
         one = at(program, spot)
         yield edited(program, spot, one, one)
@@ -47,7 +47,7 @@ def repeated_instruction(program: Program, rng: random.Random) -> Iterator[Progr
 
 @mutation
 def repeated_behind_its_signal(program: Program, rng: random.Random) -> Iterator[Program]:
-    """It runs once more after it has signaled that its result is complete."""
+    """An instruction runs again after it has signaled that its result is complete."""
     for spot in spots(program, rng, lambda i: isinstance(i.op, Op) and i.update is not None and i.queue is None):
         one = at(program, spot)
         yield edited(program, spot, one, replace(one, waits=(), update=None))

@@ -99,7 +99,7 @@ def test_constant_that_is_overwritten_in_turns__is_dropped(between, constants):
 
 @pytest.mark.parametrize(("pieces", "constants"), [(2_000, 1), (1_999, 2)])
 def test_constant_that_is_overwritten_in_many_pieces__is_dropped(pieces, constants):
-    """Each piece is read, and all of them at last. A byte that no piece has stays constant."""
+    """Each piece is read, and in the end the complete tile. If no piece overwrites the last column, the constant stays."""
     b = Builder()
     t, u = b.on_chip("t", (128, 2_000)), b.on_chip("u", (128, 2_000))
     b.memset((t, 0, 128, 0, 2_000), 1)

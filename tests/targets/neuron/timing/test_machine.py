@@ -195,7 +195,7 @@ def test_one_engine_triggers_its_transfers_one_after_the_other_two_do_so_at_once
 
 
 def test_the_dma_engines_add_one_each():
-    """16 may be reached by two transfers of which neither is complete: the small one's parts and the idle engines'."""
+    """A semaphore may reach 16 before either of two transfers is complete: each adds 1 for each engine that is done."""
     streams = {"sp": [load(rows=8, columns=8192), load(rows=8, columns=8192, at=0x40000)],
                "dve": [copy(0x3000, 0x0, waits="S[4] (qSyncIO0)>=16")]}
     machine = ran(streams)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The time of every transfer between HBM and SBUF on each target is monotone.
 
-More bytes, more partitions and shorter runs never take less. Runs of complete packets, which conflict on the channels
-of HBM, and runs of less than a word are compared with their like.
+More bytes, more partitions and shorter runs never take less time. Two kinds of runs are compared among themselves: of
+complete packets, which conflict on the channels of HBM, and of less than a word.
 """
 
 from hypothesis import given
