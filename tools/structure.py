@@ -56,7 +56,7 @@ ANALYSES = (
     Analysis("test whether two accesses overlap",
              r"def (_?apart|_?interleaved|lie_apart|are_apart|elements_apart|\w*boxes_apart|may_meet|reads_result|"
              r"clearly_apart|meeting|conflicts|overlaps)\(",
-             (*BELOW, "capture"), 8, CHECKER),
+             (*BELOW, "capture", "frontend"), 8, CHECKER),
     Analysis("define a form of a tile on the way from capture to the CPU's program",
              r"(?m)^class (View|Access|ViewOp|Operand|MemrefView|ViewedNest|PlacedNest|TileComputation|ChunkAccess|"
              r"ByteRegion|ByteInterval)\b", ("capture", "dialects", "frontend", "waist", "targets"), 8),
