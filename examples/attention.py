@@ -31,8 +31,8 @@ def attention_forward(q_t, k_t, v, scale):
                                          reduce_op=np.add, reduce_res=total, dtype=v.dtype)
         mixed = nl.zeros((128, d), nl.float32, buffer=nl.psum)
         for j in nl.affine_range(tiles):
-            turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * 128, 128)]))
-            mixed += nisa.nc_matmul(turned, values[j])
+            transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * 128, 128)]))
+            mixed += nisa.nc_matmul(transposed, values[j])
         nl.store(out[nl.ds(i * 128, 128), :], nisa.tensor_scalar(mixed, np.multiply, nisa.reciprocal(total)))
     return out
 
@@ -43,11 +43,11 @@ def attention_backward(q, k, v, g, scale):
     s, d = q.shape
     outputs = [nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm) for _ in range(3)]
     queries, keys, values, gradient = (nl.load(x) for x in (q, k, v, g))
-    turned = [nl.copy(nisa.nc_transpose(x)) for x in (queries, keys, values, gradient)]
-    scores = nl.multiply(nisa.nc_matmul(turned[0], turned[1]), scale)
+    transposed = [nl.copy(nisa.nc_transpose(x)) for x in (queries, keys, values, gradient)]
+    scores = nl.multiply(nisa.nc_matmul(transposed[0], transposed[1]), scale)
     powers = nl.exp(nl.subtract(scores, nl.max(scores, axis=1)))
     weights = nl.divide(powers, nl.sum(powers, axis=1))
-    toward_weights = nl.copy(nisa.nc_matmul(turned[3], turned[2]))
+    toward_weights = nl.copy(nisa.nc_matmul(transposed[3], transposed[2]))
     inner = nl.sum(nl.multiply(toward_weights, weights), axis=1)
     toward_scores = nl.multiply(nl.multiply(weights, nl.subtract(toward_weights, inner)), scale)
     nl.store(outputs[0], nl.copy(nisa.nc_matmul(nl.copy(nisa.nc_transpose(toward_scores)), keys)))

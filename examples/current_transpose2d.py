@@ -15,12 +15,12 @@ def transpose_free(x, height, width):
     """Transpose each partition's matrix: x [P, height * width] to [P, width * height]."""
     partitions, size = x.shape
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    turned = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    transposed = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
-    nisa.tensor_copy(dst=turned.ap([[size, partitions], [height, width], [1, height]]),
+    nisa.tensor_copy(dst=transposed.ap([[size, partitions], [height, width], [1, height]]),
                      src=tile.ap([[size, partitions], [1, width], [width, height]]))
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nisa.dma_copy(dst=out, src=turned)
+    nisa.dma_copy(dst=out, src=transposed)
     return out
 
 

@@ -36,8 +36,8 @@ def flash_forward(q_t, k_t, v, scale):
                                              reduce_op=np.add, reduce_res=added, dtype=v.dtype)
             block = nl.zeros((ROWS, d), dtype=nl.float32, buffer=nl.psum)
             for k in nl.affine_range(BLOCK // ROWS):
-                turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(k * ROWS, ROWS)]))
-                block += nisa.nc_matmul(turned, nl.load(v[head, nl.ds(j * BLOCK + k * ROWS, ROWS), :]))
+                transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(k * ROWS, ROWS)]))
+                block += nisa.nc_matmul(transposed, nl.load(v[head, nl.ds(j * BLOCK + k * ROWS, ROWS), :]))
             mixed[...] = nl.add(nl.multiply(mixed, fading), block)
             total[...] = nl.add(nl.multiply(total, fading), added)
             highest[...] = nl.copy(raised)
@@ -84,7 +84,7 @@ def flash_backward(q, k, v, g, out, sums, scale):
     return to_q, to_k, to_v
 
 
-def turned(x):
+def transposed(x):
     return np.ascontiguousarray(x.swapaxes(-1, -2))
 
 
@@ -109,7 +109,7 @@ def cases():
     wide = [x.astype(np.float64) for x in (q, k, v, g)]
     known = forward(*wide[:3], 0.125)
     saved = [x.astype(np.float32) for x in known]
-    return [(flash_forward[2], (turned(q), turned(k), v, 0.125), known, 1e-5),
+    return [(flash_forward[2], (transposed(q), transposed(k), v, 0.125), known, 1e-5),
             (flash_backward[2], (q, k, v, g, *saved, 0.125), backward(*wide, 0.125), 1e-4)]
 
 

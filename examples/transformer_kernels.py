@@ -13,7 +13,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 
-def turned(tile):
+def transposed(tile):
     """Return the transpose of a tile, in SBUF."""
     return nl.copy(nisa.nc_transpose(tile))
 
@@ -36,8 +36,8 @@ def attention_forward(q, k, v, scale):
     p, f = nl.arange(steps)[:, None], nl.arange(width)[None, :]
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     queries, keys, values = (nl.load(x[n, p, f]) for x in (q, k, v))
-    weights = attention_weights(turned(queries), turned(keys), scale)
-    nl.store(out[n, p, f], nl.copy(nisa.nc_matmul(turned(weights), values)))
+    weights = attention_weights(transposed(queries), transposed(keys), scale)
+    nl.store(out[n, p, f], nl.copy(nisa.nc_matmul(transposed(weights), values)))
     return out
 
 
@@ -49,11 +49,11 @@ def attention_backward(q, k, v, g, scale):
     p, f = nl.arange(steps)[:, None], nl.arange(width)[None, :]
     toward_q, toward_k, toward_v = (nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm) for _ in range(3))
     queries, keys, values, gradient = (nl.load(x[n, p, f]) for x in (q, k, v, g))
-    weights = attention_weights(turned(queries), turned(keys), scale)
-    toward_weights = nl.copy(nisa.nc_matmul(turned(gradient), turned(values)))
+    weights = attention_weights(transposed(queries), transposed(keys), scale)
+    toward_weights = nl.copy(nisa.nc_matmul(transposed(gradient), transposed(values)))
     inner = nl.sum(nl.multiply(toward_weights, weights), axis=1)
     toward_scores = nl.multiply(nl.multiply(weights, nl.subtract(toward_weights, inner)), scale)
-    nl.store(toward_q[n, p, f], nl.copy(nisa.nc_matmul(turned(toward_scores), keys)))
+    nl.store(toward_q[n, p, f], nl.copy(nisa.nc_matmul(transposed(toward_scores), keys)))
     nl.store(toward_k[n, p, f], nl.copy(nisa.nc_matmul(toward_scores, queries)))
     nl.store(toward_v[n, p, f], nl.copy(nisa.nc_matmul(weights, gradient)))
     return toward_q, toward_k, toward_v

@@ -15,10 +15,10 @@ def transpose_free(x, height, width):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     partitions = x.shape[0]
     tile = nl.load(x)
-    turned = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    transposed = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     p, i, j = nl.mgrid[0:partitions, 0:height, 0:width]
-    turned[p, j * height + i] = nl.copy(tile[p, i * width + j])
-    nl.store(out, turned)
+    transposed[p, j * height + i] = nl.copy(tile[p, i * width + j])
+    nl.store(out, transposed)
     return out
 
 
@@ -29,16 +29,16 @@ def transpose(x):
     out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(n // 128):
         for j in nl.affine_range(m // 128):
-            turned = nl.transpose(nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 128, 128)]))
-            nl.store(out[nl.ds(j * 128, 128), nl.ds(i * 128, 128)], turned)
+            transposed = nl.transpose(nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 128, 128)]))
+            nl.store(out[nl.ds(j * 128, 128), nl.ds(i * 128, 128)], transposed)
     return out
 
 
 def cases():
     rng = np.random.default_rng(0)
     rows, x = rng.standard_normal((96, 12 * 20)).astype(np.float32), rng.standard_normal((256, 384)).astype(np.float32)
-    turned = rows.reshape(96, 12, 20).transpose(0, 2, 1).reshape(96, -1)
-    return [(transpose_free, (rows, 12, 20), turned, 0), (transpose, (x,), x.T, 0)]
+    transposed = rows.reshape(96, 12, 20).transpose(0, 2, 1).reshape(96, -1)
+    return [(transpose_free, (rows, 12, 20), transposed, 0), (transpose, (x,), x.T, 0)]
 
 
 if __name__ == "__main__":

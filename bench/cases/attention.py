@@ -57,8 +57,8 @@ def flash_forward(dtype: str = "float32") -> Case:
         q, k = (t.mT.contiguous()[None] for t in (q_t, k_t))
         return torch.nn.functional.scaled_dot_product_attention(q, k, v[None])
     q, k, v = (random(HEADS, STEPS, WIDTH, seed=n, dtype=dtype) for n in range(3))
-    return Case((flash.turned(q), flash.turned(k), v), lambda *a: flash.flash_forward[HEADS](*a, SCALE), formula,
-                torch_formula, "fma", 4 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.forward, q, k, v),
+    return Case((flash.transposed(q), flash.transposed(k), v), lambda *a: flash.flash_forward[HEADS](*a, SCALE),
+                formula, torch_formula, "fma", 4 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.forward, q, k, v),
                 tolerance(dtype))
 
 

@@ -61,13 +61,13 @@ def rmsnorm_product(x, w, epsilon=1e-6):
         tile = nl.load(x[nl.ds(t * 128, 128), :])
         squares = nl.sum(nl.square(tile, dtype=nl.float32), axis=1, keepdims=True)
         normal = nl.multiply(tile, nl.rsqrt(squares * (1 / depth) + epsilon), dtype=x.dtype)
-        turned = nl.ndarray((depth // 128, nl.par_dim(128), 128), dtype=x.dtype, buffer=nl.sbuf)
+        transposed = nl.ndarray((depth // 128, nl.par_dim(128), 128), dtype=x.dtype, buffer=nl.sbuf)
         for k in nl.affine_range(depth // 128):
-            turned[k] = nl.copy(nisa.nc_transpose(normal[:, nl.ds(k * 128, 128)]), dtype=x.dtype)
+            transposed[k] = nl.copy(nisa.nc_transpose(normal[:, nl.ds(k * 128, 128)]), dtype=x.dtype)
         for j in nl.affine_range(columns // 512):
             total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
             for k in nl.affine_range(depth // 128):
-                total += nisa.nc_matmul(turned[k], nl.load(w[nl.ds(k * 128, 128), nl.ds(j * 512, 512)]))
+                total += nisa.nc_matmul(transposed[k], nl.load(w[nl.ds(k * 128, 128), nl.ds(j * 512, 512)]))
             nl.store(out[nl.ds(t * 128, 128), nl.ds(j * 512, 512)], nl.copy(total, dtype=out.dtype))
     return out
 

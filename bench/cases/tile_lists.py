@@ -31,9 +31,9 @@ def turned_columns_of(x):
         for t in range(0, x.shape[0], ROWS):
             block = nl.ndarray((ROWS, ROWS), dtype=x.dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=block, src=x[t:t + ROWS, k:k + ROWS])
-            turned = nl.ndarray((ROWS, ROWS), dtype=x.dtype, buffer=nl.psum)
-            nisa.nc_transpose(dst=turned, data=block)
-            nisa.tensor_copy(dst=tile[:, t:t + ROWS], src=turned)
+            transposed = nl.ndarray((ROWS, ROWS), dtype=x.dtype, buffer=nl.psum)
+            nisa.nc_transpose(dst=transposed, data=block)
+            nisa.tensor_copy(dst=tile[:, t:t + ROWS], src=transposed)
         tiles.append(tile)
     return tiles
 

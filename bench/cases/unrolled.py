@@ -39,9 +39,9 @@ def decode_attention(q, keys, values):
             nisa.reciprocal(dst=total, data=total)
             sums = tile(queries, depth, buffer=nl.psum)
             for s in range(0, length, ROWS):
-                turned, weights = tile(ROWS, queries, buffer=nl.psum), tile(ROWS, queries, values.dtype)
-                nisa.nc_transpose(dst=turned, data=powers[:, s:s + ROWS])
-                nisa.tensor_copy(dst=weights, src=turned)
+                transposed, weights = tile(ROWS, queries, buffer=nl.psum), tile(ROWS, queries, values.dtype)
+                nisa.nc_transpose(dst=transposed, data=powers[:, s:s + ROWS])
+                nisa.tensor_copy(dst=weights, src=transposed)
                 rows = tile(ROWS, depth, values.dtype)
                 nisa.dma_copy(dst=rows, src=values[b, g, s:s + ROWS, :])
                 nisa.nc_matmul(dst=sums, stationary=weights, moving=rows)

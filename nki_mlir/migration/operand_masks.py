@@ -178,10 +178,10 @@ class OperandMasks(NamedViews):
                 raise LeftForAPerson(f"{function} under a mask of other dimensions than two")
             return None
 
-        def turned(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
+        def swapped(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
             return tuple(replace(c, index=replace(c.index, axes=c.index.axes[::-1])) for c in comparisons)
-        return MaskFact(tuple(replace(b, axis=-3 - b.axis) for b in mask.bounds), (), turned(mask.comparisons),
-                        turned(mask.diagonals), alternatives=turned(mask.alternatives))
+        return MaskFact(tuple(replace(b, axis=-3 - b.axis) for b in mask.bounds), (), swapped(mask.comparisons),
+                        swapped(mask.diagonals), alternatives=swapped(mask.alternatives))
 
     @staticmethod
     def executed(mask: MaskFact, condition: str, in_one: bool) -> tuple[MaskFact | None, str]:

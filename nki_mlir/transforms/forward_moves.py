@@ -178,10 +178,10 @@ def write_target(copy: GenericOperation, uses: BlockUses) -> None:
         with ir.InsertionPoint(nest.op), nest.op.location:
             view = viewed_as(target, ir.MemRefType(copy.output.type), start)
         subscript_of = dict(zip(from_axes, nest.maps[-1].results))
-        turned = ir.AffineMap.get(nest.maps[-1].n_dims, 0, [subscript_of[axis] for axis in to_axes])
+        output_map = ir.AffineMap.get(nest.maps[-1].n_dims, 0, [subscript_of[axis] for axis in to_axes])
         nest.op.operands[len(nest.op.operands) - 1] = view
         nest.op.attributes["indexing_maps"] = ir.ArrayAttr.get(
-            [ir.AffineMapAttr.get(m) for m in (*nest.maps[:-1], turned)])
+            [ir.AffineMapAttr.get(m) for m in (*nest.maps[:-1], output_map)])
     copy.op.erase()
     if not has_uses(buffer):
         origin.erase()

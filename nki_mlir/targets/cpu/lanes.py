@@ -183,14 +183,14 @@ class FunctionEmitter(HostInstructions):
         Each round interleaves the first half of the vectors with the second. Words of 16 bits in half a register are
         widened before: shuffles of 32 bits take fewer instructions, and later steps widen such words anyway.
         """
-        lanes, turned = len(rows), list(rows)
+        lanes, vectors = len(rows), list(rows)
         if lanes == host.lanes() and rows[0].type == ir.VectorType.get([lanes], ir.IntegerType.get_signless(16)):
             return [self.trunci(row, "i16") for row in self.transposed([self.extui(row, "i32") for row in rows])]
         low, high = ([i // 2 + (k * lanes // 2) + i % 2 * lanes for i in range(lanes)] for k in range(2))
         for _ in range(lanes.bit_length() - 1):
-            pairs = list(zip(turned[:lanes // 2], turned[lanes // 2:]))
-            turned = [self.vector.ShuffleOp(a, b, half).result for a, b in pairs for half in (low, high)]
-        return turned
+            pairs = list(zip(vectors[:lanes // 2], vectors[lanes // 2:]))
+            vectors = [self.vector.ShuffleOp(a, b, half).result for a, b in pairs for half in (low, high)]
+        return vectors
 
     # -- pointers ------------------------------------------------------------------------------------------------------
     def at(self, pointer: Value, index: Value | int, element: object) -> Value:

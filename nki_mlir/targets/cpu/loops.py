@@ -122,14 +122,15 @@ class Loops:
         Registers transpose the operands that are contiguous along that axis: loads and stores then take whole vectors.
         """
         axis, lanes, inputs = self.plan.order[-1], point.lanes, len(self.nest.inputs)
-        turned = {k: self.code.transposed([self.fetch_along(k, point, lane) for lane in range(lanes)])
+        transposed = {k: self.code.transposed([self.fetch_along(k, point, lane) for lane in range(lanes)])
                   for k in self.blocked if k < inputs and k not in point.values}
         self.block_results = {k - inputs: [] for k in self.blocked if k >= inputs}
         start = point.positions[axis]
         for n in range(lanes):
             row_point = self.moved(point, axis, n)
             positions = {**point.positions, axis: self.code.linear(n, [(start, 1)])}
-            row_point = replace(row_point, positions=positions).with_values({k: rows[n] for k, rows in turned.items()})
+            row_values = {k: rows[n] for k, rows in transposed.items()}
+            row_point = replace(row_point, positions=positions).with_values(row_values)
             carried = self.level(len(self.plan.order), row_point, carried)
         pending, self.block_results = self.block_results, {}
         for output, values in pending.items():

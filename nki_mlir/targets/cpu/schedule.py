@@ -117,9 +117,10 @@ def transposed_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
     if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or weight_of(nest) > 2 * LIGHT:
         return ()
     inner, first_output = plan.order[-1], len(nest.inputs)
-    turned = tuple([k for k, o in enumerate(nest.operands)
-                   if o.strides[inner] == 1 and abs(o.strides[plan.vector]) > MOST_SHUFFLED])
-    return () if any(k >= first_output and nest.uses(nest.first_output + k - first_output) for k in turned) else turned
+    transposed = tuple([k for k, o in enumerate(nest.operands)
+                        if o.strides[inner] == 1 and abs(o.strides[plan.vector]) > MOST_SHUFFLED])
+    reads_output = any(k >= first_output and nest.uses(nest.first_output + k - first_output) for k in transposed)
+    return () if reads_output else transposed
 
 
 def lanes_for(nest: Nest, axis: int) -> int:

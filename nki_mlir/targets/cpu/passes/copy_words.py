@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """copy-words: copy pairs of a transposed tile as words, where they are neighbours in the tile before.
 
-before:  copy(weights[:, 128 * j], turned); words = pairs(turned)      16-bit elements, one by one
+before:  copy(weights[:, 128 * j], transposed); words = pairs(transposed)      16-bit elements, one by one
 after:   words = copy(weights[:, 128 * j])                             words of two elements
 
 Pairs join neighbours of the summed axis of a product (`pair-factors`). They lie apart in a transposed copy of a tile

@@ -175,10 +175,10 @@ def scalar_and_tile(first: Op, second: Op, intermediate: Tile) -> FusedPair | No
     if first.op1 != "bypass" or first.src.dtype is not FLOAT32 or second.runs_on is not Engine.VECTOR or (
             first.runs_on is not Engine.VECTOR) or second.lhs.handle is second.rhs.handle:
         return None
-    turned = second.rhs.handle is intermediate.handle
+    reverses = second.rhs.handle is intermediate.handle
     return FusedPair(ScalarTensorTensorOp(
-        dst=second.dst, src=first.src, operand0=first.operand0, rhs=second.lhs if turned else second.rhs,
-        op0=first.op0, op1=second.op, imm0=first.imm0, reverse0=first.reverse0, reverse1=turned, **shared(second)), 1)
+        dst=second.dst, src=first.src, operand0=first.operand0, rhs=second.lhs if reverses else second.rhs,
+        op0=first.op0, op1=second.op, imm0=first.imm0, reverse0=first.reverse0, reverse1=reverses, **shared(second)), 1)
 
 
 def reads_again(op: Op, intermediate: Tile) -> bool:
