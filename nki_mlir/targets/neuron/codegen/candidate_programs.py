@@ -35,7 +35,8 @@ from nki_mlir.targets.neuron.codegen.synchronize_engines import overlapped, sync
 
 # How many orders a search computes and times. Each order has an estimate of its time; the timed machine may differ.
 FEW = 1_000                     # code of up to this number of steps is short: it tries orders with one issuer, too
-ORDERED = 12_000                # level 1 orders at most this number of steps, counted over all orders, but TWO orders
+ORDERED = 14_000                # level 1 orders at most this number of steps, counted over all orders, but TWO orders
+ORDERED_AS_WRITTEN = 12_000     # the same for programs as written: their times agree with published ones
 TWO = 2
 TIMED = {1: 4, 3: 6}            # by level, how many orders are timed in addition to program order; one of short bodies,
                                 # whose orders differ only in whether iterations overlap
@@ -256,7 +257,8 @@ class Prepared:
             count, order = search.count, order._replace(memory=self.memory)
             limit = inf if not room else best / NEARLY if order.unread else best * GOOD
             hopeful = room and best <= known_ns * HOPELESS and (not crowded or best <= enough * HOPELESS)
-            worst = known_ns * self.patience if hopeful else inf        # the other orders are tried in any case
+            # The other orders are tried in any case; a better one than the best decides which is next.
+            worst = max(known_ns * self.patience, search.best[0] if search.best else inf) if hopeful else inf
             if room and not order.unread and len(estimates) >= self.timed_at(level):
                 limit = min(limit, sorted(estimates.values())[self.timed_at(level) - 1])
             skips = not order.unread and worst < limit
@@ -300,7 +302,8 @@ class Prepared:
         """Return the number of orders to compute: all take long for long code."""
         if level > 1 or self.steps <= FEW:
             return len(search.orders) + len(search.changes)
-        return max(TWO, (ORDERED * 3 // 2 if self.schedules.crowded else ORDERED) // self.steps)
+        ordered = ORDERED_AS_WRITTEN if self.choice.as_written else ORDERED
+        return max(TWO, (ordered * 3 // 2 if self.schedules.crowded else ordered) // self.steps)
 
     @cached_property
     def steps(self) -> int:

@@ -114,7 +114,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         self.masks = engines.masks
         self.users_start, self.users = columns["users_start"], columns["users"]
         self.missing, self.passed = columns["missing"].copy(), order.passed
-        self.ranks = graph.ranks(order.ahead)
+        self.ranks = graph.ranks(order.ahead, order.after)
         self.by_rank = int_array(np.argsort(self.ranks))
         self.engine_of, self.started, self.order = new_array(count), new_array(count), new_array(count)
         self.starts = new_floats(count)

@@ -55,7 +55,7 @@ class SchedulingGraph:
         self.sharings: list[Any] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
         self.known_engines: dict[int, StepEngines] = {}         # by the number of the choices that an order may make
-        self.known_ranks: dict[int, Any] = {}           # by how early long chains start
+        self.known_ranks: dict[tuple[int, bool], Any] = {}      # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
         self.columns: dict[str, Any] = {}       # more of the same data, once they are needed (``graph_columns.py``)
         self.known_rests: dict[int, Any] = {}   # by the number of the choices that an order may make
@@ -252,18 +252,22 @@ class SchedulingGraph:
             self.edges.users, until, np.where(moving < 0.0, complete, 0.0))).rests)
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
-    def ranks(self, ahead: int) -> Any:
+    def ranks(self, ahead: int, after: bool = False) -> Any:
         """Return the rank of each step: the smallest starts first. The rank is the time at which the busiest engine
-        reaches the step in program order, less ``ahead`` percent of the time from the step's start to the end of all
-        steps that wait for it, with each step on its class's first engine. With ``ring``, ready steps of the tensor
-        engine stay in program order."""
-        if ahead not in self.known_ranks:
-            self.known_ranks[ahead] = self.ranked(ahead) if ahead else np.arange(len(self))
-        return self.known_ranks[ahead]
+        reaches the step in program order, less ``ahead`` percent of the time from the step's start, or with ``after``
+        from its end, to the end of all steps that wait for it, with each step on its class's first engine. With
+        ``ring``, ready steps of the tensor engine stay in program order."""
+        key = ahead, after
+        if key not in self.known_ranks:
+            self.known_ranks[key] = self.ranked(ahead, after) if ahead else np.arange(len(self))
+        return self.known_ranks[key]
 
-    def ranked(self, ahead: int) -> Any:
-        ranks = unset_array(len(self))
-        ranks[np.argsort(self.program_times - ahead / 100 * self.rests, kind="stable")] = np.arange(len(self))
+    def ranked(self, ahead: int, after: bool) -> Any:
+        ranks, rests = unset_array(len(self)), self.rests
+        if after:
+            busy = self.distinct.firsts.busy[self.choice_numbers]
+            rests = rests - np.where(self.is_transfer, self.moving_times, busy)
+        ranks[np.argsort(self.program_times - ahead / 100 * rests, kind="stable")] = np.arange(len(self))
         if self.ring:
             of_tensor = self.distinct.firsts.engine[self.choice_numbers] == FIRST.index(Engine.TENSOR)
             ranks[of_tensor] = np.sort(ranks[of_tensor])

@@ -20,7 +20,8 @@ class Order(NamedTuple):
     ``passed``: the number of ready steps among which one that can start is searched; ``issue``: any engine that can
     triggers an open transfer; ``loads``: percent of SBUF beyond which no load starts, which leaves room for results
     computed from loaded data; ``unread``: the number of loaded tiles that may wait for the first step that reads them;
-    0: any number."""
+    0: any number; ``after``: whether the chain's time begins at the end of the step instead of at its start, so that
+    of several long steps for one engine the one with the longest time after it is first."""
 
     memory: int = MEMORY
     ahead: int = 0
@@ -29,6 +30,7 @@ class Order(NamedTuple):
     issue: bool = True
     loads: int = 100
     unread: int = 0
+    after: bool = False
 
 
 ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
@@ -56,8 +58,9 @@ def changes(**values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 # What to change in the best order so far, the most promising first.
-CHANGES = [*changes(share=(2, 3, 1), ahead=(0, 50, 300), unread=(4,), issue=(False,)), *changes(ahead=(500, 100))]
-CHANGES_IF_CROWDED = changes(share=(2, 3, 1), issue=(False,), ahead=(300, 50, 0, 500, 100))
+CHANGES = [*changes(share=(2, 3, 1), ahead=(0, 50, 300), unread=(4,), issue=(False,)),
+           *changes(ahead=(500, 100), after=(True,))]
+CHANGES_IF_CROWDED = changes(share=(2, 3, 1), issue=(False,), after=(True,), ahead=(300, 50, 0, 500, 100))
 
 
 class OrderSearch:

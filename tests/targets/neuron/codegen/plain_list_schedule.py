@@ -50,7 +50,7 @@ class PlainSchedule:
         graph, machine = self.graph, self.graph.machine
         self.steps = range(len(graph))
         self.choices = [{c.engine: c for c in choices} for choices in graph.shared(self.options.share, self.options.issue)]
-        self.ranks = graph.ranks(self.options.ahead)
+        self.ranks = graph.ranks(self.options.ahead, self.options.after)
         self.total = machine.sbuf_bytes_per_partition, machine.psum_bytes_per_partition
         self.released, self.kept_by_engine = set[int](), set[tuple[int, int]]()
         self.limit = [max(total * self.options.memory // 100, min(self.needed(s, 0, len(graph) + 1, 0), total))

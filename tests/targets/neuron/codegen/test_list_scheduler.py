@@ -12,7 +12,7 @@ from tests.targets.neuron.crowded_code import graphs_of, program
 
 from .plain_list_schedule import PlainSchedule, plain_schedule
 
-ORDERS = [Order(), Order(ahead=50), Order(memory=30, share=3), Order(ahead=300, share=1, loads=70),
+ORDERS = [Order(), Order(ahead=50, after=True), Order(memory=30, share=3), Order(ahead=300, share=1, loads=70),
           Order(memory=0, share=0, passed=1), Order(ahead=100, issue=False, passed=8, loads=40)]
 
 

@@ -208,13 +208,15 @@ def test_times__are_those_of_the_longest_chains(seed: int) -> None:
         work = {e: sum(c.busy for c in firsts if c.engine is e) for e in Engine}
         busiest = max(work, key=work.__getitem__)
         before = [sum(c.busy for c in firsts[:k] if c.engine is busiest) for k in range(len(graph))]
-        for ahead in (0, 50, 300):
-            by_urgency = sorted(range(len(graph)), key=lambda k: (before[k] - ahead / 100 * rests[k], k))
+        itself = [max(float(ns), 0.0) if graph.is_transfer[k] else firsts[k].busy for k, ns in enumerate(graph.moving_times)]
+        for ahead, after in ((0, False), (50, False), (300, False), (0, True), (50, True)):
+            urgency = [before[k] - ahead / 100 * (rests[k] - itself[k] * after) for k in range(len(graph))]
+            by_urgency = sorted(range(len(graph)), key=lambda k: (urgency[k], k))
             order = by_urgency if ahead else [*range(len(graph))]
             if graph.ring:
                 products = iter(sorted(k for k in order if firsts[k].engine is Engine.TENSOR))
                 order = [next(products) if firsts[k].engine is Engine.TENSOR else k for k in order]
-            assert [order[rank] for rank in graph.ranks(ahead)] == [*range(len(graph))]
+            assert [order[rank] for rank in graph.ranks(ahead, after)] == [*range(len(graph))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
