@@ -9,7 +9,7 @@ import json
 import os
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Results:
     tests: dict[str, Ran] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     modules: Sequence[str] = ()             # the name of the module of each mutant
-    recorded: Collection[str] = ()          # the tests to choose from, which run only with mutants whose lines they ran
+    recorded: Collection[str] = ()          # the tests to choose from: those that ran a mutant's lines, if any did
 
     @classmethod
     def read(cls, file: Path, changes: list[Change], arguments: list[str]) -> "Results":
@@ -92,6 +92,8 @@ class Results:
         ranked = sorted((number not in ran.reached, not is_of_module(test), ran.seconds, test)
                         for test, ran in self.tests.items()
                         if ran.seconds is not None and (number in ran.reached or not self.recorded))
+        if not ranked and self.recorded:            # code outside of functions, which the import runs
+            return replace(self, recorded=()).ordered(number, most)
         chosen, total = [], 0.0
         for *_, seconds, test in ranked:
             total += seconds

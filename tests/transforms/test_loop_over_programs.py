@@ -11,6 +11,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.neuron import streams
 from nki_mlir.transforms.fold_over_programs import ProgramsApart
 
@@ -55,9 +56,18 @@ def test_reductions_of_one_program_are_copies():
     module = cloned(module)
     for op in operations_of(module, lambda name: name == "nisa.all_reduce"):
         op.attributes["groups"] = type(op.attributes["groups"]).get("[[0], [1], [2]]", module.context)
+        operands = [*op.operands]
     run_passes(module, [pass_named("loop-over-programs")])
     function = str(module)
-    assert "all_reduce" not in function and '"nki.copy"' in function and "nki.grid = [3]" in function
+    assert "all_reduce" not in function and "nki.grid = [3]" in function
+    assert operands in [[*op.operands] for op in operations_of(module, lambda name: name == "nki.copy")]
+
+
+def test_sums_over_programs_round_once():
+    x = np.array([256, 1, 1], BFLOAT16.numpy).reshape(3, 1, 1) * np.ones((3, 2, 4), BFLOAT16.numpy)
+    result = totals(nl.sbuf).on("isa")(x)               # 256 + 1 rounds to 256
+    np.testing.assert_array_equal(result[1:], np.full((2, 2, 4), 260, BFLOAT16.numpy))
+    np.testing.assert_array_equal(result, totals(nl.sbuf).on("interpreter")(x))
 
 
 def test_numbers_that_all_programs_use__are_computed_in_front_of_their_loops():

@@ -124,7 +124,8 @@ def test_structures_that_are_equal__are_read_once():
     assert [nest.steps[0].number for nest in (first.nest, third.nest)] == ["0.0", "1.0"]
 
 
-def test_body__integers_from_outside_are_its_symbols():
+@pytest.mark.parametrize("arithmetic, factor", [("arith.addi", 1), ("arith.subi", -1)])
+def test_body__integers_from_outside_are_its_symbols(arithmetic, factor):
     """Numbers that are computed outside, in the body's own arithmetic and in its places."""
     _module, block = read("""
   %c0 = arith.constant 0 : index
@@ -135,16 +136,16 @@ def test_body__integers_from_outside_are_its_symbols():
     outs(%y : memref<8x4xf32, "hbm">) {
   ^bb0(%old: f32):
     %f = linalg.index 1 : index
-    %place = arith.addi %f, %j : index
+    %place = ARITHMETIC %f, %j : index
     %number = arith.index_cast %place : index to i32
     %sum = "scalar.alu"(%number, %k) {fn = "add"} : (i32, i32) -> i32
     %value = "scalar.convert"(%sum) : (i32) -> f32
     linalg.yield %value : f32
   }
-""")
+""".replace("ARITHMETIC", arithmetic))
     _, _, load, cast, generic = block.nodes
     position, number, total, value = generic.read.nest.steps
-    assert position.number == Linear(0, ((0, 1),), ((1, 1),)) and number.number == Linear(0, ((1, 1),))
+    assert position.number == Linear(0, ((0, factor),), ((1, 1),)) and number.number == Linear(0, ((1, 1),))
     assert list(generic.read.symbols) == [cast.result, load.result]
     assert (total.kind, total.name, value.kind) == ("alu", "add", "convert")
 

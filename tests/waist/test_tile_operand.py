@@ -52,6 +52,15 @@ def test_moves__along_the_partitions_and_by_steps():
     assert walk.on_chip and not operand([1], space=HBM).on_chip
 
 
+@given(operands())
+def test_reached__has_the_elements_of_all_iterations(walk):
+    (step, rows), *dims = walk.reached([3] * len(walk.strides)).access.dims
+    free = {walk.free.const + sum(s * k for (s, _), k in zip(dims, index, strict=True))
+            for index in product(*(range(count) for _, count in dims))}
+    assert {*product((walk.partition.const + step * k for k in range(rows)), free)} == {
+        element(walk, index) for index in indices(len(walk.strides))}
+
+
 @given(operands(), st.data())
 def test_along__keeps_the_elements(walk, data):
     axes = data.draw(st.permutations(range(len(walk.strides))))
