@@ -48,12 +48,23 @@ def test_tests_of_a_mutant__are_those_of_its_line_first(tmp_path: Path) -> None:
     assert results.ordered(1, 0) == ["e"]
 
 
-def test_recorded_tests_of_a_mutant__are_those_of_its_line_alone(tmp_path: Path) -> None:
+def test_recorded_tests_of_a_mutant__are_those_of_its_line_and_their_files(tmp_path: Path) -> None:
     results = Results(tmp_path / "results", {
         test: Ran(test, seconds, reached) for test, seconds, reached in
-        [("a", 3, []), ("b", 1, [0]), ("c", 2, [1]), ("d", None, [0]), ("e", 0.5, [0, 1])]}, recorded={"a"})
-    assert results.ordered(0, 100) == ["e", "b"]
-    assert results.ordered(2, 100) == ["e", "b", "c", "a"]             # no recorded test ran its lines
+        [("a.py::one", 3, []), ("a.py::two", 2, [0]), ("b.py::one", 2, [1]), ("b.py::two", None, [0]),
+         ("c.py::one", 0.5, [0, 1]), ("c.py::two", 1, [])]}, recorded={"a.py::one"})
+    assert results.ordered(0, 100) == ["c.py::one", "a.py::two", "c.py::two", "b.py::one", "a.py::one"]
+    assert results.ordered(1, 100) == ["c.py::one", "b.py::one", "c.py::two"]
+    assert len(results.ordered(2, 100)) == 5            # no recorded test ran its lines
+
+
+def test_tests_of_a_mutant__of_its_folder_come_first(tmp_path: Path) -> None:
+    """If they ran its line, and no file is named after the module."""
+    tests = {test: Ran(test, seconds, [0]) for test, seconds in
+             [("tests/cli/test_a.py::a", 1), ("tests/scalar/test_b.py::b", 2)]}
+    results = Results(tmp_path / "results", tests, modules=["sums"], folders=["tests/scalar/"])
+    assert results.ordered(0, 100) == ["tests/scalar/test_b.py::b", "tests/cli/test_a.py::a"]
+    assert Results.read(tmp_path / "others", CHANGES, []).folders == ["tests/scalar/"] * 2
 
 
 def test_tests_of_a_mutant__begin_with_those_named_after_its_module(tmp_path: Path) -> None:

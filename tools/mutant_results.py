@@ -42,6 +42,7 @@ class Results:
     tests: dict[str, Ran] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     modules: Sequence[str] = ()             # the name of the module of each mutant
+    folders: Sequence[str] = ()             # the folder of the tests of each mutant's module
     recorded: Collection[str] = ()          # the tests to choose from: those that ran a mutant's lines, if any did
 
     @classmethod
@@ -49,7 +50,8 @@ class Results:
         """Return the results of these mutants and tests that a file has, which begins anew if it has others."""
         sources = [(ROOT / PACKAGE / name).read_text() for name in sorted({change.file for change in changes})]
         run = {"run": zlib.crc32(json.dumps([[asdict(c) for c in changes], sources, arguments]).encode())}
-        results = cls(file, modules=[Path(change.file).stem for change in changes])
+        results = cls(file, modules=[Path(change.file).stem for change in changes],
+                      folders=[folder_of_tests(change.file) for change in changes])
         if not file.exists() or [*entries_of(file)][:1] != [run]:
             file.write_text(json.dumps(run) + "\n")
             return results
@@ -84,14 +86,17 @@ class Results:
 
     def ordered(self, number: int, most: float) -> list[str]:
         """Return the tests of a mutant: first those that ran its lines, of these the ones in a file named after its
-        module, of these the short ones; as many as take ``most`` seconds together."""
+        module, then in the module's folder, of these the short ones; as many as take ``most`` seconds together. Of a
+        recording only tests that ran its lines count, and others of their files: a fixture of a file runs once."""
         module = self.modules[number] if self.modules else ""
+        folder = self.folders[number] if self.folders else ""
+        files = {file_of(test) for test, ran in self.tests.items() if number in ran.reached or not self.recorded}
 
         def is_of_module(test: str) -> bool:
-            return module in Path(test.partition("::")[0]).stem.replace("-", "_")
-        ranked = sorted((number not in ran.reached, not is_of_module(test), ran.seconds, test)
-                        for test, ran in self.tests.items()
-                        if ran.seconds is not None and (number in ran.reached or not self.recorded))
+            return module in Path(file_of(test)).stem.replace("-", "_")
+        ranked = sorted(
+            (number not in ran.reached, not is_of_module(test), not test.startswith(folder), ran.seconds, test)
+            for test, ran in self.tests.items() if ran.seconds is not None and file_of(test) in files)
         if not ranked and self.recorded:            # code outside of functions, which the import runs
             return replace(self, recorded=()).ordered(number, most)
         chosen, total = [], 0.0
@@ -101,6 +106,15 @@ class Results:
                 break
             chosen.append(test)
         return chosen
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def folder_of_tests(file: str) -> str:
+    """Return the nearest folder of tests for a file of the package."""
+    return next(f"{f.relative_to(ROOT)}/" for f in (ROOT / "tests" / file).parents if f.is_dir())
 
 
 def entries_of(file: Path) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .direct_mutants import outcomes
-from .mutant_results import Outcome, Ran, Results
+from .mutant_results import Outcome, Ran, Results, folder_of_tests
 from .recording import BEFORE, PYTEST, RECORDING, record, recorded_files, seconds_of_tests, tests_by_line
 from .seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
 
@@ -144,7 +144,7 @@ def rings(change: Change) -> Iterator[list[str]]:
     module, because a line that fills a memo or a table runs in the first test that needs it."""
     seconds = {test: time for test, time in seconds_of_tests().items() if time is not None}
     of_line, of_module = recorded_tests(change)
-    folder = next(f"{f.relative_to(ROOT)}/" for f in (ROOT / "tests" / change.file).parents if f.is_dir())
+    folder = folder_of_tests(change.file)
 
     def shortest(tests: set[str], limit: float) -> list[str]:
         ordered = sorted(tests, key=lambda test: (not test.startswith(folder), seconds[test], test))

@@ -177,6 +177,21 @@ def test_first_touch_that_races_with_an_earlier_one(case):
             break
 
 
+def test_first_race_of_any_four_touches_of_one_element():
+    buffer = Buffer((8,), FLOAT32, "hbm", "t")
+    touches = {kind: touch(buffer, FLOAT32, Index(), [], kind != "read") for kind in AGAINST}
+    touches["added"].accumulates = True
+    for sequence in itertools.product(itertools.product(AGAINST, range(2)), repeat=4):
+        owners = Owners(buffer, [(touches[kind], by) for kind, by in sequence])
+        for number, (kind, by) in enumerate(sequence):
+            races = [(0, earlier) for earlier, (other_kind, owner) in enumerate(sequence[:number])
+                     if owner != by and other_kind in AGAINST[kind]]
+            race = owners.touch(number)
+            assert race in (races or [None]), sequence
+            if races:
+                break
+
+
 def test_conditions__that_hold_between_the_ends_alone():
     short, long = arange(5), arange(MOST_POINTS + 1)
     assert happens([short >= 1, short <= 3]) is True

@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import types
 
 import numpy as np
 
@@ -65,6 +66,17 @@ def test_other_syntax(on):
         return out
     expected = np.stack([X[0] * 2, X[1] * 2, X[0] * 6, X[1] * 4 + 1])
     check(on, kernel, expected, X)
+
+
+def test_tuples_are_assigned_to_attributes_and_elements(on):
+    @nki.jit
+    def kernel(x):
+        out, state, rows = output(x), types.SimpleNamespace(), {}
+        for i in nl.affine_range(4):
+            state.row, rows["twice"], factor = nl.load(x[i]), nl.load(x[i]) * 2, 3.0
+            nl.store(out[i], state.row + rows["twice"] * factor)
+        return out
+    check(on, kernel, each([7, 7, 7, 7]), X)
 
 
 def test_with_statements(on):
