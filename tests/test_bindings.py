@@ -4,6 +4,7 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,9 @@ def test_bindings_of_another_build_are_one_line(monkeypatch):
         bindings.check_bindings()
     with pytest.raises(ImportError, match=r"have no .*no_such_module. fix: pip install"):
         bindings.load("no_such_module")
+
+
+def test_names_of_operations__are_read_from_operations():
+    """A class of a dialect that is loaded may have an attribute ``name``, as that of memref.get_global has."""
+    files = [*Path(bindings.__file__).parent.rglob("*.py")]
+    assert not [file for file in files if ".owner.name" in file.read_text()]

@@ -99,7 +99,7 @@ def _block_and_users(buffer: Value) -> tuple[Block, set[Operation]]:
     ``memref.alloc`` allocates."""
     if isinstance(buffer.owner, ir.Block):
         return buffer.owner, set()
-    if buffer.owner.name != "memref.alloc":
+    if buffer.owner.operation.name != "memref.alloc":
         return buffer.owner.operation.block, set()
     return buffer.owner.operation.block, {use.owner.operation for use in buffer.uses}
 

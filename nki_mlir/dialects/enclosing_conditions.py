@@ -65,7 +65,7 @@ def _comparisons(condition: Value, numbering: Numbering, visited: set[Value]) ->
 
 def integer_constant(value: Value) -> int | None:
     """Return the number of an ``arith.constant``; None for any other value."""
-    if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
         return None
     attributes = value.owner.attributes
     number = attributes["value"] if "value" in attributes else None

@@ -120,7 +120,7 @@ class Layouts:
 
 def is_argument(buffer: Value) -> bool:
     """Return whether a buffer is an argument of the kernel, or a constant: nothing computes it."""
-    return isinstance(buffer.owner, ir.Block) or buffer.owner.name == "memref.get_global"
+    return isinstance(buffer.owner, ir.Block) or buffer.owner.operation.name == "memref.get_global"
 
 
 def cheapest(candidates: Iterable[tuple[float, list[TileNest]]], gain: float) -> list[TileNest]:

@@ -266,7 +266,7 @@ def load_on_chip(load: Operation, tiles: Tiles) -> None:
     tiles.at(load, tuple(reader.numbering.values))
     tile = tiles.buffer((1, 1), access.dtype)
     tiles.copy(tile, replace(view.tile, access=replace(access, dims=((1, 1), (1, 1)))))
-    casts = [use.owner.operation for use in load.results[0].uses if use.owner.name in UNSIGNED]
+    casts = [use.owner.operation for use in load.results[0].uses if use.owner.operation.name in UNSIGNED]
     if casts and tile.dtype is not BOOL:
         number = without_sign(tile, tiles)
         for cast in casts:

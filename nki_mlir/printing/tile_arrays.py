@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from nki_mlir.analysis.effects import local_effects
+from nki_mlir.analysis.effects import defining, local_effects
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
@@ -60,7 +60,8 @@ def _move_allocations(block: Block) -> None:
     writers = Counter(buffer for op in operations for buffer in local_effects(op).writes)
     for op in operations:
         for value in op.operands:
-            if value not in used and not isinstance(value.owner, ir.Block) and value.owner.name == "memref.alloc":
+            definition = defining(value)
+            if value not in used and definition is not None and definition.name == "memref.alloc":
                 is_in_hbm = memref_parts(value.type)[2] == HBM
                 if is_in_hbm or writers[value] == 1:
                     value.owner.operation.move_before(operations[0] if is_in_hbm else op)

@@ -223,7 +223,7 @@ class ScalarEmitter:
 
     def nonzero(self, a: Value) -> Value:
         """Emit whether ``a`` is not zero, as i1, true for NaN. For a converted truth value return its condition."""
-        while not isinstance(a.owner, ir.Block) and a.owner.name in ("arith.extui", "arith.uitofp"):
+        while not isinstance(a.owner, ir.Block) and a.owner.operation.name in ("arith.extui", "arith.uitofp"):
             a = a.owner.operands[0]
         if element(a) == ir.IntegerType.get_signless(1):
             return a

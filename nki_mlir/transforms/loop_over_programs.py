@@ -142,7 +142,7 @@ class _ReducingPrograms:
             return self.kernel.grid[self.ids[value]] == 1
         if isinstance(value.owner, ir.Block):
             return True
-        return value.owner.name.startswith(SCALARS) and all(map(self.is_uniform, value.owner.operands))
+        return value.owner.operation.name.startswith(SCALARS) and all(map(self.is_uniform, value.owner.operands))
 
     def split(self, block: Block) -> None:
         """Split a block that all programs run in step."""
@@ -278,7 +278,7 @@ class _ReducingPrograms:
         the first operation in the loops."""
         definition = value.owner
         if value in local or isinstance(definition, ir.Block) or definition.operation in inside or self.is_uniform(
-                value) or not definition.name.startswith(SCALARS):
+                value) or not definition.operation.name.startswith(SCALARS):
             return local.get(value, value)
         operands = [self.localized(operand, local, inside, first) for operand in definition.operands]
         copy = definition.operation.clone(ip=ir.InsertionPoint(first)).operation

@@ -48,7 +48,7 @@ def _is_inside(value: Value, block: ir.Block) -> bool:
     """Return whether a value is computed in the body, or is a constant."""
     if isinstance(value.owner, ir.Block):
         return bool(value.owner == block)
-    return value.owner.name == "arith.constant" or bool(value.owner.operation.block == block)
+    return value.owner.operation.name == "arith.constant" or bool(value.owner.operation.block == block)
 
 
 # -- operations, by maps -----------------------------------------------------------------------------------------------

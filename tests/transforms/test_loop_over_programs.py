@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nki_mlir.bindings import cloned, operations_of
+from nki_mlir.bindings import cloned, load, operations_of
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -61,6 +61,20 @@ def test_reductions_of_one_program_are_copies():
     function = str(module)
     assert "all_reduce" not in function and "nki.grid = [3]" in function
     assert operands in [[*op.operands] for op in operations_of(module, lambda name: name == "nki.copy")]
+
+
+def test_constants_of_programs_that_reduce():
+    load("dialects.memref")             # its class of memref.get_global has the attribute "name" for the operation's
+    table = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+    @nki.jit
+    def kernel(x):
+        out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+        constants = nl.load(nl.shared_constant(table))
+        total = nl.all_reduce(nl.load(x[i]) + constants, op=np.add, program_axes=0)
+        nl.store(out[i], total * constants)
+        return out
+    np.testing.assert_array_equal(kernel[3].on("isa")(X), [(X + table).sum(0) * table] * 3)
 
 
 def test_sums_over_programs_round_once():
