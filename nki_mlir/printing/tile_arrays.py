@@ -64,7 +64,7 @@ def _move_allocations(block: Block) -> None:
             if value not in used and definition is not None and definition.name == "memref.alloc":
                 is_in_hbm = memref_parts(value.type)[2] == HBM
                 if is_in_hbm or writers[value] == 1:
-                    value.owner.operation.move_before(operations[0] if is_in_hbm else op)
+                    definition.move_before(operations[0] if is_in_hbm else op)
             used.add(value)
 
 
