@@ -503,3 +503,15 @@ def test_loops_of_at_most_so_many_nests__end_where_few_tiles_are_live(monkeypatc
     normed, total = nki.jit(three_norms.func).on("jit")(x)
     np.testing.assert_allclose(normed, rows / np.sqrt((rows ** 2).mean(2, keepdims=True)), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(total, x.sum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_iterations__prefetch_the_rows_of_the_next_one_in_turn(monkeypatch):
+    """Each one those of the next iteration, the last one those of the first iteration's next chunk."""
+    set_options(monkeypatch, "forward-copies", least=64)
+    monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "1")
+    shape = 3, 128, 96
+    code = listing(three_norms.lower(np.zeros(shape, np.float32)).module("nisa"), vectors=True)
+    rows, = {int(n) for n in re.findall(r"subtract_(\d+)x96_", code.split("module {")[0])}
+    distances = [min(map(int, re.findall(r"getelementptr %\w+\[(-?\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8", routine)))
+                 for routine in code.split("llvm.func internal @")[1:] if "intr.prefetch" in routine]
+    assert {*distances} == {128 * 96 * 4, (rows - 2 * 128) * 96 * 4}

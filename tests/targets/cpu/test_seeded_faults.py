@@ -295,7 +295,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "trim-tiles": ("passes.trim_tiles", "read_sizes", lambda *access: (sizes := SIZES(*access)) and (
         sizes[0] - 1, sizes[1]), part_of_tile),
     "trim-tiles of overwritten elements": ("passes.trim_tiles", "written_elements", lambda nest: [], beside_equal_numbers),
-    "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
+    "chunk-rows": ("passes.chunk_rows.TouchedMemory", "dependent_calls", lambda *_: [], shifted),
     "join-nests": ("walk", "are_apart", lambda *_: True, rows_below),
     "spread-nests": ("passes.spread_nests", "parts_of", fewer_parts, doubled),
     "parallelize": ("passes.parallelize", "part_of_search", lambda search, count: replace(

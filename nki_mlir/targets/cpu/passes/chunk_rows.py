@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import native_nodes as cpu
@@ -53,7 +54,7 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
     shared: int = 65_536        # bytes that two calls must touch: with fewer, chunks save no traffic
     worth: int = 50_000         # nanoseconds of a loop, roughly, for which it is worth to wake threads
-    nests: int = 32             # most operations of a loop: all pairs of their operands are compared
+    nests: int = 512            # most operations of a loop: it compares all parts of a memory that they touch
 
     def rewrite(self, function: NativeFunction) -> None:
         self.touched = Counter(root for call in cpu.calls_in(*function.body.nodes) if isinstance(call, cpu.NestCall)
@@ -109,6 +110,40 @@ def all_rows(nest: Nest) -> Chunk:
     return Chunk(nest, (0,) * len(nest.operands))
 
 
+class PartReader(NamedTuple):
+    """A call that reads a chunk of an array: the weight of its nest, its number, the operand and the bytes."""
+
+    weight: int
+    number: int
+    operand: int
+    region: ByteRegion
+
+
+class TouchedMemory:
+    """The bytes that chunks of calls access, by memory: iterations of a kernel's loop access many of them again."""
+
+    def __init__(self, chunks: Iterations) -> None:
+        self.chunks = chunks
+        self.numbers: dict[object, dict[ByteRegion, list[int]]] = {}    # of the calls, by memory and region
+
+    def add(self, number: int, regions: Sequence[ByteRegion]) -> None:
+        for region in regions:
+            self.numbers.setdefault(region.root, {}).setdefault(region, []).append(number)
+
+    def remove(self, number: int) -> None:
+        """Forget the regions of a call."""
+        for numbers_by_region in self.numbers.values():
+            for region, numbers in [*numbers_by_region.items()]:
+                numbers_by_region[region] = [n for n in numbers if n != number]
+                if not numbers_by_region[region]:
+                    del numbers_by_region[region]
+
+    def dependent_calls(self, regions: Sequence[ByteRegion]) -> list[int]:
+        """Return the calls, in order, of which another chunk accesses these bytes, if one of both writes them."""
+        return sorted({number for region in regions for other, numbers in self.numbers.get(region.root, {}).items()
+                       if not self.chunks.apart(region, other) for number in numbers})
+
+
 class Run:
     """Consecutive nodes: calls of nests, and allocations."""
 
@@ -161,7 +196,7 @@ class Run:
         """Starting at a node, return the end of the nodes that run chunk by chunk, the chunks of their nests by number,
         and the small nodes that must run before all chunks, because later ones need all of their rows."""
         parts: dict[int, Chunk] = {}
-        touched: dict[int, list[ByteRegion]] = {}
+        touched = TouchedMemory(self.chunks)
         front: list[int] = []
         if not self.count or not isinstance(self.nodes[begin], cpu.Compute):
             return begin, parts, front
@@ -175,14 +210,16 @@ class Run:
             if len(parts) == self.options.nests:
                 return self.first_nodes(self.cut_before(k, parts), parts, front)
             intervals = accesses(call, part)
-            conflicting = [j for j, intervals_before in touched.items()
-                           if not self.all_apart(intervals, intervals_before)]
-            if not self.all_apart(intervals, intervals) or not all(self.can_be_first(j, touched) for j in conflicting):
+            conflicting = touched.dependent_calls(intervals)
+            if not all(self.chunks.apart(a, b) for a in intervals for b in intervals) or not all(
+                    self.can_be_first(j, touched) for j in conflicting):
                 return k, parts, front
             for j in conflicting:
                 front.append(j)
-                del parts[j], touched[j]
-            parts[k], touched[k] = part, intervals
+                touched.remove(j)
+                del parts[j]
+            touched.add(k, intervals)
+            parts[k] = part
         return len(self.nodes), parts, front
 
     def cut_before(self, end: int, parts: Mapping[int, Chunk]) -> int:
@@ -215,12 +252,18 @@ class Run:
         """Return the first nodes of a group, up to a node from which on no node meets memory of those before: chunks of
         both would save no traffic."""
         regions = {k: accesses(self.call(k), all_rows(self.call(k).nest)) for k in sorted([*parts, *front])}
+        last: dict[object, dict[ByteRegion, int]] = {}          # the last node that touches a region, by its memory
+        for k, regions_of_node in regions.items():
+            for region in regions_of_node:
+                last.setdefault(region.root, {})[region] = k
         stop = begin
         for k in range(begin, end):
             if k > stop:
                 return self.first_nodes(k, parts, front)
-            stop = max([stop, *[n for n in regions if n > stop and any(
-                may_interleave(a, b) for a in regions.get(k, ()) for b in regions[n])]])
+            for region in regions.get(k, ()):
+                for other, n in last[region.root].items():
+                    if n > stop and may_interleave(region, other):
+                        stop = n
         return end, parts, front
 
     def is_large(self, number: int) -> bool:
@@ -233,15 +276,11 @@ class Run:
         return any(bytes_of(self.call(number).nest, k) >= self.options.shared and self.options.touched[region.root] > 1
                    for number in parts for k, region in enumerate(self.call(number).regions))
 
-    def all_apart(self, intervals: Sequence[ByteRegion], other_intervals: Sequence[ByteRegion]) -> bool:
-        return all(self.chunks.apart(a, b) for a in intervals for b in other_intervals)
-
-    def can_be_first(self, number: int, touched: Mapping[int, list[ByteRegion]]) -> bool:
+    def can_be_first(self, number: int, touched: "TouchedMemory") -> bool:
         """Return whether a call is small, and touches no memory of the chunks of the calls before it."""
         call = self.call(number)
-        intervals = accesses(call, all_rows(call.nest))
-        return call.nest.elements < self.options.least * self.count and all(
-            self.all_apart(intervals, intervals_before) for k, intervals_before in touched.items() if k < number)
+        return call.nest.elements < self.options.least * self.count and not any(
+            k < number for k in touched.dependent_calls(accesses(call, all_rows(call.nest))))
 
     def loop(self, begin: int, end: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
         """Append a loop over chunks of the nodes, after the allocations of their buffers."""
@@ -269,21 +308,28 @@ class Run:
         """By the numbers of call and operand, return the distance in bytes to the part of a kernel's array that this
         thread reads next.
 
-        It is the next chunk or, if the iteration has read the array before, the chunk of a later iteration. Memory
-        would be idle while a chunk is computed, so the heaviest nest that reads an array prefetches it.
+        It is the part that a later call of the chunk reads; after the last one, the first part of the next chunk or,
+        if the iteration has read the array before, of a later iteration. Memory would be idle while a chunk is
+        computed, so the heaviest nest that reads a part prefetches the next one.
         """
-        heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
+        readers: dict[tuple[object, int], list[PartReader]] = {}        # of parts that do not interleave
         for number, part in parts.items():
             for k, region in enumerate(self.call(number).regions[:len(part.nest.inputs)]):
-                step = part.steps[k]
-                if region.root in self.function.inputs and step:
-                    weight = weight_of(part.nest), number, k
-                    key = region.root, step
-                    heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
+                if region.root in self.function.inputs and part.steps[k]:
+                    reader = PartReader(weight_of(part.nest), number, k, accesses(self.call(number), part)[k])
+                    readers_of_memory = readers.setdefault((region.root, part.steps[k]), [])
+                    n = next((n for n, other in enumerate(readers_of_memory)
+                              if may_interleave(other.region, reader.region)), len(readers_of_memory))
+                    readers_of_memory[n:n + 1] = [max([*readers_of_memory[n:n + 1], reader], key=lambda r: r.weight)]
         distances: dict[int, dict[int, int]] = {}
-        for (root, step), (_, number, k) in heaviest.items():
-            later = self.later(self.call(number).regions[k].address) if root in self.around.read else 0
-            distances.setdefault(number, {})[k] = later or step
+        for (root, step), readers_of_memory in readers.items():
+            addresses = [self.call(reader.number).regions[reader.operand].address for reader in readers_of_memory]
+            beyond = (self.later(addresses[0]) if root in self.around.read else 0) or step
+            for reader, address, following in zip(readers_of_memory, addresses, [
+                    *addresses[1:], addresses[0].plus(Linear(beyond))]):
+                distance = following.plus(address, -1)
+                if not distance.symbols:
+                    distances.setdefault(reader.number, {})[reader.operand] = distance.const
         return distances
 
     def later(self, start: Linear) -> int:
