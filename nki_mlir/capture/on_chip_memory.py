@@ -80,9 +80,6 @@ class OnChipTile:
         """Bytes of a partition that the tile takes; blocks with the same address count once."""
         return union([self]) if self.blocks else self.kind.bytes
 
-    def meets(self, other: "OnChipTile") -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 class OnChipMemory:
     """The live ranges of the tiles of one program."""
@@ -205,12 +202,24 @@ class OnChipMemory:
         """Yield findings of tiles that share bytes while both are live. For a tile of several blocks the finding is
         contested: the kernel may use its blocks in turn."""
         with_addresses = [tile for tile in self.tiles if tile.blocks and tile.first]
-        for k, b in enumerate(with_addresses):
-            for a in with_addresses[:k]:
-                if a.kind.space == b.kind.space and a.meets(b) and share(a, b):
-                    first, second = sorted((a, b), key=lambda tile: (tile.first, tile.created))
-                    error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
-                    yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
+        for k, earlier in live_together(with_addresses):
+            a, b = with_addresses[earlier], with_addresses[k]
+            if share(a, b):
+                first, second = sorted((a, b), key=lambda tile: (tile.first, tile.created))
+                error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
+                yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
+
+
+def live_together(tiles: Sequence[OnChipTile]) -> list[tuple[int, int]]:
+    """Return the indices (k, earlier) of the pairs of tiles that are in one memory and live at once, in order."""
+    pairs: list[tuple[int, int]] = []
+    live: dict[str, list[int]] = {}
+    for k in sorted(range(len(tiles)), key=lambda k: tiles[k].first):
+        tile = tiles[k]
+        still_live = [n for n in live.get(tile.kind.space, ()) if tiles[n].last >= tile.first]
+        pairs += [(max(n, k), min(n, k)) for n in still_live]
+        live[tile.kind.space] = [*still_live, k]
+    return sorted(pairs)
 
 
 def peak_bytes(tiles: Sequence[OnChipTile]) -> tuple[int, int]:
