@@ -186,19 +186,19 @@ def written_elements(operation: Operation, op: Op, tile: Tile) -> WrittenElement
             return None
         steps.append((coefficient * values.step, len(values)))
         start += coefficient * values.start
-    several = tuple([(step, count) for step, count in steps if count > 1])
-    last = start + sum(step * (count - 1) for step, count in several)
-    if start < 0 or last >= prod(tile.base_shape) or any(step <= 0 for step, _ in several):
+    long_steps = tuple([(step, count) for step, count in steps if count > 1])
+    last = start + sum(step * (count - 1) for step, count in long_steps)
+    if start < 0 or last >= prod(tile.base_shape) or any(step <= 0 for step, _ in long_steps):
         return None
-    return WrittenElements(start, several)
+    return WrittenElements(start, long_steps)
 
 
-def are_all_together(several: Sequence[WrittenElements], size: int) -> bool:
+def are_all_together(writes: Sequence[WrittenElements], size: int) -> bool:
     """Return whether elements of a buffer of this size are all of it. Large buffers are not looked at."""
-    if size > COUNTED or sum(prod([count for _, count in elements.steps]) for elements in several) < size:
+    if size > COUNTED or sum(prod([count for _, count in elements.steps]) for elements in writes) < size:
         return False
     written = np.zeros(size, bool)
-    for start, steps in several:
+    for start, steps in writes:
         as_strided(written[start:], [count for _, count in steps], [step for step, _ in steps])[...] = True
     return bool(written.all())
 

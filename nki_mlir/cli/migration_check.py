@@ -169,9 +169,10 @@ def printed_cases(file: Migrated, names: Collection[str], release: str) -> "dict
                     texts[name] = error
                     continue
                 if (first := texts.setdefault(name, text)) != text and isinstance(first, str):
-                    texts[name] = several = Unprintable(what=f"one text of {name} for the several arguments of cases()",
-                                                        fix="give the arguments of one call after --check")
-                    several.located(Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
+                    refusal = Unprintable(what=f"one text of {name} for the several arguments of cases()",
+                                          fix="give the arguments of one call after --check")
+                    texts[name] = refusal
+                    refusal.located(Location(str(file.path), kernel.func.__code__.co_firstlineno, 0))
     return {name: text for name, text in texts.items() if name not in failing}
 
 

@@ -107,9 +107,9 @@ def run(options: argparse.Namespace) -> int:
     store = Store(options.store) if options.store else None
     settings = {**settings_of(options), "profile": bool(options.page)}
     verdicts: list[CandidateVerdict] = []
-    several = len(options.candidates) > 1
+    has_several = len(options.candidates) > 1
     try:
-        with workers_of(options) as workers, LiveTable(None if several else False) as table:
+        with workers_of(options) as workers, LiveTable(None if has_several else False) as table:
             requests = [{**settings, "candidate": file} for file in options.candidates]
             for _, verdict in score_all(requests, workers, store):
                 verdicts.append(verdict)
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
     order = {name: k for k, name in enumerate(options.candidates)}
     verdicts.sort(key=lambda v: order.get(str(v["candidate"]), 0))
     show(verdicts, options)
-    if several and not options.json:
+    if has_several and not options.json:
         print(table.summary(), file=sys.stderr)
     return int(not all(v.right for v in verdicts))
 

@@ -197,8 +197,8 @@ def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
             return NotImplemented
         dtype, = dtypes
         result = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
-        several = result if isinstance(result, tuple) else (result,)
-        results = tuple(r.to(dtype) if r.dtype == torch.int32 else r for r in several)
+        result_tuple = result if isinstance(result, tuple) else (result,)
+        results = tuple(r.to(dtype) if r.dtype == torch.int32 else r for r in result_tuple)
         return results if isinstance(result, tuple) else results[0]
     return computed
 

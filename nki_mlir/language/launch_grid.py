@@ -79,8 +79,8 @@ def cores_of(grid: object) -> tuple[int, ...]:
         return ()
     numbers = [0]
     for extent, cores in zip(_leaves(grid), axes):
-        several = cores or [0] * index(extent)
-        numbers = [number * (max(several) + 1) + core for number in numbers for core in several]
+        cores_of_axis = cores or [0] * index(extent)
+        numbers = [number * (max(cores_of_axis) + 1) + core for number in numbers for core in cores_of_axis]
     return tuple(numbers) if any(numbers) else ()
 
 

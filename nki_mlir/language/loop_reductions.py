@@ -105,11 +105,11 @@ def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = Non
                 ) -> LoopReduction:
     """Reduce x by ``op`` over the iterations of the loops whose variables are ``loop_indices``."""
     at = call_of_kernel()
-    several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
+    variables = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     is_first: Any = True
     turns: list[Turn] = []
     numbers: list[int] = []             # variables of loops that the builder does not run
-    for position, variable in enumerate(several):
+    for position, variable in enumerate(variables):
         index = Index.of(variable)
         turn = turn_of((at, position), index)
         if turn is not None:

@@ -207,8 +207,8 @@ class Calls(ElementwiseTexts):
             first, second = facts
             assert isinstance(first, MaskFact) and isinstance(second, MaskFact)
             return self.note(updated_node, self.conjunction(first, second))
-        if name in ("add", "multiply") and (several := [f for f in facts if isinstance(f, (Items, Many))]):
-            elements = [self.element(f) for f in several]
+        if name in ("add", "multiply") and (sequences := [f for f in facts if isinstance(f, (Items, Many))]):
+            elements = [self.element(f) for f in sequences]
             return self.note(updated_node, Many(elements[0] if len(elements) == 1 else join(*elements)))
         masks = [f for f in facts if isinstance(f, MaskFact)]
         if masks and name != "bitwise_and":

@@ -429,10 +429,10 @@ class Expressions(TreeTransformer):
                 items.append(Integer(self.text(value)))
         return items
 
-    def _items_of(self, text: str, several: Items) -> list[Item]:
+    def _items_of(self, text: str, sequence: Items) -> list[Item]:
         """Return the items of a subscript that is a variable: a tuple of slices, index vectors and integers."""
         items: list[Item] = []
-        for k, fact in enumerate(several.items):
+        for k, fact in enumerate(sequence.items):
             if isinstance(fact, SeveralVectors):
                 self.left(SELECTED)
             if isinstance(fact, Span):

@@ -80,7 +80,8 @@ class KernelGroups:
     def on_grids(self, gridded: Mapping[str, int]) -> dict[str, int]:
         """Return the rank of the grid of each variable whose kernels all take their grid as an argument."""
         ranks = {name: {gridded.get(kernel, 0) for kernel in values} for name, values in self.values.items()}
-        return {name: max(several) for name, several in ranks.items() if len(several) == 1 and several != {0}}
+        return {name: max(kernel_ranks) for name, kernel_ranks in ranks.items() if len(kernel_ranks) == 1 and
+                kernel_ranks != {0}}
 
     def unclear_launches(self, subscripts: Iterable[cst.Subscript], gridded: Mapping[str, int]
                          ) -> Iterator[cst.Subscript]:

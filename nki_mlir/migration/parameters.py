@@ -282,8 +282,8 @@ def bound_in_calls(function: ast.FunctionDef, module: ast.Module, names: Names) 
             for name, value in {**unpassed, **passed}.items():
                 facts.setdefault(name, set()).add(_of_argument(value, names))
     assigned = bound_names(function)
-    return {name: fact for name, several in facts.items() if len(several) == 1 and not assigned[name]
-            for fact in several if type(fact) is not Fact}
+    return {name: fact for name, facts_of_name in facts.items() if len(facts_of_name) == 1 and not assigned[name]
+            for fact in facts_of_name if type(fact) is not Fact}
 
 
 def _of_argument(value: ast.expr, names: Names) -> Fact:

@@ -92,7 +92,7 @@ def _of_product(calls: Calls, mask: MaskFact, of_product: Axes, sizes: Sizes) ->
         if len(c.varying) == 1:
             axes.setdefault((len(c.index.axes), c.varying[0]), set()).add(lifted[id(c)].varying[0])
     comparisons = tuple(lifted.values())
-    if all(len(several) == 1 for several in axes.values()):
+    if all(len(lifted_axes) == 1 for lifted_axes in axes.values()):
         bounds = tuple(replace(b, axis=next(iter(axes.get((b.rank, b.axis), {b.axis}))), rank=len(sizes))
                        for b in mask.bounds)
         mask = MaskFact(bounds, mask.conditions, comparisons, diagonals)
@@ -107,7 +107,7 @@ def _of_product(calls: Calls, mask: MaskFact, of_product: Axes, sizes: Sizes) ->
 
 def _sizes(a: Arguments, factors: Mapping[str, tuple[str, str]], axes: Axes) -> dict[int, set[str]]:
     """Return texts of the extents of a product's axes in the beta generation."""
-    sizes: dict[int, set[str]] = {axis: set() for several in axes.values() for axis in several}
+    sizes: dict[int, set[str]] = {axis: set() for axes_of_factor in axes.values() for axis in axes_of_factor}
     for name, (first, second) in factors.items():
         of_factor = (*axes[first], *axes[second])
         for axis, texts in zip(of_factor, _extents(a.calls, a.nodes[name], len(of_factor))):

@@ -78,7 +78,8 @@ class ProgramArguments:
     def _is_helper(self, name: str) -> bool:
         """Return whether other functions of kernels call a function, nothing else reads its name, and it can get
         parameters."""
-        calls = [c for caller, several in self.calls.items() for c in several if _name_of(c) == name and caller != name]
+        calls = [call for caller, calls in self.calls.items() if caller != name for call in calls
+                 if _name_of(call) == name]
         reads = [n for n in walked(self.host) if isinstance(n, ast.Name) and n.id == name]
         arguments = self.trees[name].args
         return bool(calls) and len(calls) == len(reads) and arguments.kwarg is None and arguments.vararg is None

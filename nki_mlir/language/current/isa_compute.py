@@ -205,12 +205,13 @@ def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, 
     """
     if source.ndim < 3:
         return ()
-    several: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
-    if not several or not all(type(a) is int and a in FREE_AXES for a in several) or len(set(several)) < len(several):
+    axis_list: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    if not axis_list or not all(type(a) is int and a in FREE_AXES for a in axis_list) or (
+            len(set(axis_list)) < len(axis_list)):
         return ()
-    axes = tuple(range(source.ndim - len(several), source.ndim))
+    axes = tuple(range(source.ndim - len(axis_list), source.ndim))
     kept_elements = low.is_tensor(dst, "tensor_reduce", "dst").size == prod(source.shape[:axes[0]])
-    if axes[0] < 1 or not kept_elements or axes == tuple(sorted(several)):
+    if axes[0] < 1 or not kept_elements or axes == tuple(sorted(axis_list)):
         return ()
     warn(f"tensor_reduce axis {axis} of a tensor of {source.ndim} dimensions reduces the last {len(axes)}, axes "
          f"{[*axes]}, as in release 2.28; later releases refuse it")

@@ -331,8 +331,8 @@ def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
     that the cores share.
     """
     engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
-    several = cores if isinstance(cores, (tuple, list, range)) else [cores]
-    numbers = sorted({integer(c, "core_barrier cores") for c in several})
+    core_list = cores if isinstance(cores, (tuple, list, range)) else [cores]
+    numbers = sorted({integer(c, "core_barrier cores") for c in core_list})
     if other_cores("core_barrier", numbers):
         low.is_tensor(data, "core_barrier", "data")
         shared = active("core_barrier").properties["shared_tensors"]

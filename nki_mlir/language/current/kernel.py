@@ -462,9 +462,9 @@ def num_programs(axes: Any) -> int:
     """Return the number of cores along axes of the launch grid: 1 along an axis that the grid does not have, and all
     cores if ``axes`` is None."""
     builder = active("nl.num_programs")
-    several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
-    several = [grid_axis(axis, "num_programs axes") for axis in several]
-    return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
+    axis_list = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
+    axis_list = [grid_axis(axis, "num_programs axes") for axis in axis_list]
+    return int(np.prod([builder.grid[a] for a in axis_list if a < len(builder.grid)], dtype=int))
 
 
 program_ndim = reported(dimensions_of_grid)

@@ -489,9 +489,9 @@ def in_sbuf(op: str, **tensors: object) -> None:
 
 def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
     """Return the axes of a reduction, which must be the last free axes of the tensor, in ascending order."""
-    several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
-    core_rule(several, ops.BadAxis, axis=axis, rank=tensor.ndim, last=tensor.ndim - 1)
-    axes = ops.free_axes(tensor.ndim, several)
+    axis_list = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
+    core_rule(axis_list, ops.BadAxis, axis=axis, rank=tensor.ndim, last=tensor.ndim - 1)
+    axes = ops.free_axes(tensor.ndim, axis_list)
     require(axes == tuple(range(axes[0], tensor.ndim)),
             f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced",
             fix="rearrange the tile so that the axes are the last", code="NKI-AXIS")

@@ -361,8 +361,8 @@ class Loops:
         parts = self.descend(depth, point, start * plan.unroll)
         slots_per_vector = sum(self.slots)
         partials = [self.partials(parts[k:k + slots_per_vector]) for k in range(0, len(parts), slots_per_vector)]
-        for fold, *several in zip(plan.folds, *partials):
-            total = self.across(fold, self.tree(fold, self.registers(fold, several)))
+        for fold, *partials_of_fold in zip(plan.folds, *partials):
+            total = self.across(fold, self.tree(fold, self.registers(fold, partials_of_fold)))
             old = self.fetch(first_output + fold.output, point)
             if fold.output in self.sums:
                 self.put(self.rounded(total, old), fold.output, point)

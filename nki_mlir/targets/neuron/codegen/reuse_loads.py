@@ -115,8 +115,8 @@ class RunUses:
 def used_elsewhere(code: Code, uses: Sequence[RunUses]) -> set[DeviceBuffer]:
     """Return the buffers that several runs use, or other nodes than instructions."""
     other_nodes = [node for node in nodes_in(code.body) if type(node) is not InstructionStep]
-    several = Counter([buffer for of_run in uses for buffer in of_run.users]) if len(uses) > 1 else {}
-    elsewhere = {buffer for buffer, count in several.items() if count > 1}
+    run_counts = Counter([buffer for of_run in uses for buffer in of_run.users]) if len(uses) > 1 else {}
+    elsewhere = {buffer for buffer, count in run_counts.items() if count > 1}
     elsewhere.update(tile.handle for node in other_nodes for tile in tiles_of(node))
     return elsewhere
 

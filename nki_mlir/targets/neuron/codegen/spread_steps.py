@@ -41,12 +41,12 @@ class SpreadSteps:
     def __init__(self, numbers: Any, is_transfer: Any, distinct: DistinctChoices) -> None:
         present, at = np.unique(numbers, return_inverse=True)
         self.choices = int_array(at)
-        several = [distinct.numbered[number] for number in present.tolist()]
+        distinct_choices = [distinct.numbered[number] for number in present.tolist()]
         self.count, self.is_transfer = len(numbers), int_array(is_transfer)
-        self.starts = int_array(np.cumsum([0, *map(len, several)]))
-        self.engines = int_array([FIRST.index(choice.engine) for choices in several for choice in choices])
-        self.busy = float_array([choice.busy for choices in several for choice in choices])
-        self.port = int_array([choice.port for choices in several for choice in choices])
+        self.starts = int_array(np.cumsum([0, *map(len, distinct_choices)]))
+        self.engines = int_array([FIRST.index(choice.engine) for choices in distinct_choices for choice in choices])
+        self.busy = float_array([choice.busy for choices in distinct_choices for choice in choices])
+        self.port = int_array([choice.port for choices in distinct_choices for choice in choices])
         self.free, self.port_free, self.chosen = new_floats(len(FIRST)), 0.0, unset_array(self.count)
 
     def spread(self) -> None:

@@ -48,10 +48,10 @@ class TransposeTiles(RecordsPass, name="transpose-tiles", reads=Level.NISA):
 
 def transpose_tiles(code: Code, percent: int = 100) -> int:
     """Replace copies of transposed tiles in place, and return how many."""
-    several = list(transposed_tiles(code))
-    stay = those_that_stay(len(several), percent)
+    replaceable = list(transposed_tiles(code))
+    stay = those_that_stay(len(replaceable), percent)
     removed: set[InstructionStep] = set()
-    for number, (copy, transposes, op) in enumerate(several):
+    for number, (copy, transposes, op) in enumerate(replaceable):
         if number not in stay:
             copy.op, copy.work = op, None
             removed.update(transposes)
@@ -59,7 +59,7 @@ def transpose_tiles(code: Code, percent: int = 100) -> int:
     for block in blocks(code.body):
         block.nodes = [node for node in block.nodes if node not in removed]
         block.buffers = [buffer for buffer in block.buffers if buffer not in unused]
-    return len(several) - len(stay)
+    return len(replaceable) - len(stay)
 
 
 def those_that_stay(count: int, percent: int) -> set[int]:
@@ -94,22 +94,22 @@ def transposed(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUs
         bank = uses[copy.op.src.handle]
         if not bank.free or list(bank.readers) != [copy]:
             continue
-        several = list(bank.writers)
-        if not several or any(not 0 <= position.get(step, -1) < k or not is_transpose(step) for step in several):
+        transposes = list(bank.writers)
+        if not transposes or any(not 0 <= position.get(step, -1) < k or not is_transpose(step) for step in transposes):
             continue
-        several.sort(key=position.__getitem__)
-        op = as_transpose(copy.op, [step.op for step in several if isinstance(step.op, NcTransposeOp)])
+        transposes.sort(key=position.__getitem__)
+        op = as_transpose(copy.op, [step.op for step in transposes if isinstance(step.op, NcTransposeOp)])
         if op is None or not transpose_rate(op, machine):
             continue
         source = uses[op.src.handle]
-        first = position[several[0]]
+        first = position[transposes[0]]
         if not source.free:                     # another buffer may have its address in the meantime
             continue
         if op.src.handle is op.dst.handle:      # a transfer writes while it reads
             continue
         if any(first < position.get(step, -1) < k for step in source.writers):
             continue
-        yield TransposedTile(copy, several, op)
+        yield TransposedTile(copy, transposes, op)
 
 
 def is_transpose(step: InstructionStep) -> bool:
@@ -119,21 +119,21 @@ def is_transpose(step: InstructionStep) -> bool:
         plain(op) and not op.mask and not op.limits)
 
 
-def as_transpose(copy: TensorCopyOp, several: Sequence[NcTransposeOp]) -> DmaTransposeOp | None:
+def as_transpose(copy: TensorCopyOp, transposes: Sequence[NcTransposeOp]) -> DmaTransposeOp | None:
     """Return the transpose that does what transposes and the copy of their result do; None if there is none."""
-    bank, first, count = copy.src, several[0], len(several)
+    bank, first, count = copy.src, transposes[0], len(transposes)
     rows, columns = first.src.shape
-    if copy.mask or copy.limits or len({bank.dtype, copy.dst.dtype, *[op.src.dtype for op in several]}) > 1 or (
-            any(op.dst.dtype is not bank.dtype or op.src.shape != first.src.shape for op in several)):
+    if copy.mask or copy.limits or len({bank.dtype, copy.dst.dtype, *[op.src.dtype for op in transposes]}) > 1 or (
+            any(op.dst.dtype is not bank.dtype or op.src.shape != first.src.shape for op in transposes)):
         return None
-    if not reads_parts(bank, [op.dst for op in several], rows, columns):
+    if not reads_parts(bank, [op.dst for op in transposes], rows, columns):
         return None
     distance = 0
     if count > 1:
-        if any(op.symbols for op in several) or any(op.src.handle is not first.src.handle for op in several):
+        if any(op.symbols for op in transposes) or any(op.src.handle is not first.src.handle for op in transposes):
             return None
-        distance = several[1].src.access.free.const - first.src.access.free.const
-        for number, op in enumerate(several):
+        distance = transposes[1].src.access.free.const - first.src.access.free.const
+        for number, op in enumerate(transposes):
             if op.src.access.dims != first.src.access.dims or op.src.access.partition != first.src.access.partition or (
                     op.src.access.free.const != first.src.access.free.const + number * distance):
                 return None

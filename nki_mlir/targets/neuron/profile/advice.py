@@ -183,8 +183,8 @@ def repeated_loads(evidence: Evidence) -> Change | None:
     if not again:
         return None
     change.lines = lines_of(again)
-    *several, last = sorted(names)
-    tensors = f"{', '.join(several)} and {last}" if several else last
+    *earlier, last = sorted(names)
+    tensors = f"{', '.join(earlier)} and {last}" if earlier else last
     change.text = (f"{tensors}: {nbytes / 1e6:.2f} MB are loaded again, up to "
                    f"{max(counts.values())} times ({named(change.lines)}); load once, outside of the loop, and keep "
                    f"the tiles in SBUF")

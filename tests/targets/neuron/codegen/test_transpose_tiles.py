@@ -122,7 +122,7 @@ def test_values__stay() -> None:
     ("not bank.free or list(bank.readers) != [copy]", "not bank.readers"),
     ("if any(first < position.get(step, -1) < k for step in source.writers):", "if not source:"),
     ("op.src.access.free.const != first.src.access.free.const + number * distance", "False"),
-    ("any(op.src.handle is not first.src.handle for op in several)", "False"),
+    ("any(op.src.handle is not first.src.handle for op in transposes)", "False"),
     ("part.access.free.const == number * rows", "number >= 0"),
     ("0 <= position.get(step, -1) < k or not is_transpose(step)", "0 <= position.get(step, -1) < k")])
 def test_each_condition__is_needed(old: str, new: str) -> None:
