@@ -84,14 +84,14 @@ def test_names_identify_tensors_of_cores(executor):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("kernel, found", [
+@pytest.mark.parametrize("kernel, shapes", [
     (wider_in_one_program, "[128, 640] of float32, and [128, 64] of float32"),
     (other_dtype_in_one_program, "[128, 64] of bfloat16, and [128, 64] of float32"),
     (wider_on_one_core, "[128, 65] of float32, and [128, 64] of float32")], ids=lambda v: getattr(v, "__name__", ""))
-def test_tensors_that_differ_between_programs(kernel, found, executor):
+def test_tensors_that_differ_between_programs(kernel, shapes, executor):
     with pytest.raises(NkiMlirError, match="mismatched shape or dtype across program instances") as caught:
         kernel[2].on(executor)(X)
-    assert found in str(caught.value)
+    assert shapes in str(caught.value)
     assert "out = " in str(caught.value) and caught.value.code == SharedTensorsDiffer.code
 
 
