@@ -382,17 +382,18 @@ class Expressions(TreeTransformer):
         return Items(tuple(indices), tuple("pxyzw"[:len(axes)]))
 
     def _spread(self, node: cst.Subscript, index: IndexFact) -> cst.BaseExpression:
-        """Rewrite ``nl.arange(n)[:, None]``, which inserts axes."""
-        axes: list[Axis] = []
-        unused_axes = list(index.axes)
+        """Rewrite ``nl.arange(n)[:, None]``, which inserts axes, and ``i_p[:, 0:1]``, which takes a part of one."""
+        base, axes, unused_axes = index.base, list[Axis](), list(index.axes)
         for item in [element.slice for element in node.slice]:
             if isinstance(item, cst.Index) and self.code(item.value) == "None":
                 axes.append(Axis("1", "0"))
             elif isinstance(item, cst.Slice) and unused_axes:
-                axes.append(unused_axes.pop(0))
+                parts = [part and self.rewritten(part) for part in (item.lower, item.upper, item.step)]
+                start, axis = unused_axes.pop(0).part(*[self.text(part) if part else "" for part in parts])
+                base, axes = terms.add(base, start), [*axes, axis]
             else:
                 self.left("this subscript of an index vector")
-        return self.note(node, IndexFact(index.base, (*axes, *unused_axes)))
+        return self.note(node, IndexFact(base, (*axes, *unused_axes), index.moved))
 
     def items(self, node: cst.Subscript, tensor: TensorFact) -> list[Item]:
         """Return the items of a subscript."""

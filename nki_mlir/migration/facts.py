@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from nki_mlir.language.functions import UNARY
+from nki_mlir.migration import terms
 from nki_mlir.scalar.dtypes import BY_NAME, DType, promote
 
 OF_TWO_TILES = {"add", "subtract", "multiply", "maximum", "minimum"}
@@ -167,6 +168,20 @@ class Axis:
 
     extent: str
     step: str
+
+    def part(self, lower: str, upper: str, stride: str) -> "tuple[str, Axis]":
+        """Return the distance from the first position to that of a slice, and the axis of the slice. A bound or step
+        that the slice leaves out is empty."""
+        if not (lower or upper or stride) or self.extent == "1":
+            return "0", self
+        first, last = (terms.add(self.extent, bound) if bound.startswith("-") else bound
+                       for bound in (lower or "0", upper or self.extent))
+        count = terms.difference(last, first) or terms.subtract(last, first)
+        if stride:
+            number, step = terms.number(count), terms.number(stride)
+            count = f"-(-({count}) // {terms.factor(stride)})" if number is None or step is None else str(
+                -(-number // step))
+        return terms.multiply(self.step, first), Axis(count, terms.multiply(self.step, stride or "1"))
 
 
 @dataclass(frozen=True)

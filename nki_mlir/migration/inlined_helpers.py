@@ -87,6 +87,36 @@ def with_inlined_calls(caller: cst.FunctionDef, name: str, callee: cst.FunctionD
     return function
 
 
+def inner_function(function: cst.FunctionDef, name: str) -> cst.FunctionDef | None:
+    """Return the function that a function defines under a name; None if it defines several."""
+    finder = _InnerFunctions(name)
+    function.body.visit(finder)
+    return finder.functions[0] if len(finder.functions) == 1 else None
+
+
+def without_inner_function(function: cst.FunctionDef, name: str) -> cst.FunctionDef:
+    """Return a function without the inner function of a name."""
+    changed = function.visit(_InnerFunctions(name))
+    assert isinstance(changed, cst.FunctionDef)
+    return changed
+
+
+class _InnerFunctions(TreeTransformer):
+    """Finds the definitions of a name within a function, and removes them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.functions = name, list[cst.FunctionDef]()
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+                          ) -> cst.FunctionDef | cst.RemovalSentinel:
+        """Note and remove a definition."""
+        if original_node.name.value != self.name:
+            return updated_node
+        self.functions.append(original_node)
+        return cst.RemoveFromParent()
+
+
 @dataclass
 class _Body:
     """The replacement of a call: statements, and the value of the call, if there is one, with the comments above it."""
@@ -147,7 +177,7 @@ class _Inliner(TreeTransformer):
                                   ) -> "cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]":
         """Put the bodies of the functions that a statement calls before it."""
         bodies = self.pending.pop()
-        comments = [line for body in bodies for line in body.comments]
+        comments = [*{line.comment and line.comment.value: line for body in bodies for line in body.comments}.values()]
         match updated_node.body:
             case [cst.Expr(value=cst.Call(func=function) as call)] if dotted(function) == self.name and (
                     body := self._body(call)) is not None and body.value is None:       # a call without a result

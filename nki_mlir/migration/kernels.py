@@ -41,9 +41,11 @@ from nki_mlir.migration.indices import MaskedTiles
 from nki_mlir.migration.inlined_helpers import (
     NO_VECTORS,
     NeedsInlining,
+    inner_function,
     is_inlinable,
     readable_elsewhere,
     with_inlined_calls,
+    without_inner_function,
 )
 from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
 from nki_mlir.migration.names import Names, nodes_of, parsed
@@ -171,6 +173,8 @@ class Kernels(GridKernels):
         """Return the fact about the result of a call of a function within the kernel. If its body does not show that a
         parameter is a tile, and the call does, end the rewriting of the kernel, to begin anew."""
         function, key = self.local[name], (self.callers[-1], name)
+        if any(is_index(fact) for fact in (*positional, *keywords.values())):
+            self.inlined_or_left(name, f"an index vector or a mask of {name}: pass starts and sizes instead")
         arguments = {**dict(zip(function.facts, positional)), **keywords}
         shown = function.shown(arguments, self.inner_facts.get(key, {}))
         if shown != self.inner_facts.setdefault(key, {}):
@@ -189,9 +193,16 @@ class Kernels(GridKernels):
         """If the body of the called function can replace the call, end the rewriting of the caller, to begin anew, for
         that reason; else leave the statement."""
         caller = self.callers[-1] if self.callers else ""
-        if name != caller and (caller, name) not in self.inlined and is_inlinable(self.functions[name]):
+        callee = self.callee(caller, name)
+        if name != caller and (caller, name) not in self.inlined and callee is not None and is_inlinable(callee):
             raise NeedsInlining(name, self.line, reason)
         self.left(why)
+
+    def callee(self, caller: str, name: str) -> cst.FunctionDef | None:
+        """Return the function that a caller calls by a name: one within it, of another file, or of this one."""
+        if name in self.local:
+            return inner_function(self.functions[caller], name)
+        return self.borrowed.get(name) or self.functions[name]
 
     def is_function(self, name: str) -> bool:
         """Return whether a name is a function of the file, of another one or of the kernel."""
@@ -252,6 +263,8 @@ class Kernels(GridKernels):
                 self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
                 if isinstance(error, NeedsInlining):
                     self.inline_helper(name, error)
+                    shown = self.parameters.facts(self.trees[name], is_kernel)
+                    facts = {n: shown.get(n, f) if f in (Fact(), NumberFact()) else f for n, f in facts.items()}
                 continue
             if self.masked.exceeded == self.masked.uncut:
                 break
@@ -266,9 +279,22 @@ class Kernels(GridKernels):
         self.inlined.add((name, helper))
         self.line = error.line
         self.report.changed(self.line, f"the body of {helper} replaces its call, because {error.reason}")
-        callee = self.borrowed.get(helper) or self.functions[helper]
-        self.functions[name] = with_inlined_calls(self.functions[name], helper, callee, self.replaced)
+        self.functions[name] = self.with_inlined(name, helper)
         self.trees[name] = tree_of(self.functions[name])
+
+    def with_inlined(self, caller: str, name: str) -> cst.FunctionDef:
+        """Return a function with the body of another one in place of its calls. A function within it goes if nothing
+        else reads its name."""
+        function, inner = self.functions[caller], inner_function(self.functions[caller], name)
+        if inner is not None:
+            shorter = with_inlined_calls(without_inner_function(function, name), name, inner, self.replaced)
+            if name not in tree_names(tree_of(shorter)):
+                self.inner_functions.pop((caller, name), None)
+                for statement in nodes_of(inner, cst.SimpleStatementLine):
+                    self.report.retract(self.line_of.get(id(statement), 0))
+                return shorter
+        callee = inner or self.borrowed.get(name) or self.functions[name]
+        return with_inlined_calls(function, name, callee, self.replaced)
 
     def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                  closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:

@@ -486,15 +486,15 @@ def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
     """Return an operation that accumulates in its target. If the target has no values, the first iteration copies."""
     text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
     node = a.nodes["loop_indices"]
-    loops = [calls.text(e.value) for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [
-        calls.text(node)]
-    first = " and ".join(f"{i} == {calls.loop_starts.get(i, '0')}" for i in loops)
-    fact = replace(calls.on_chip(source))
+    loops = [e.value for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [node]
+    first = " and ".join(f"{i} == {calls.loop_starts.get(i, '0')}" for i in map(calls.text, loops))
+    fact, dtype = replace(calls.on_chip(source)), a.dtype or f"{text}.dtype"
 
     def into(dst: str, target: TensorFact) -> list[str]:
-        if target is fact:                  # a new tile, which the loop around it would allocate in each iteration
-            raise LeftForAPerson("nl.loop_reduce that is not assigned to a part of a tensor")
+        if target is fact and not operation.is_assigned:
+            raise LeftForAPerson("nl.loop_reduce that is not assigned")
         accumulated = f"{calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"
         return [accumulated if target.filled else
                 f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n    {accumulated}"]
-    return OperationText(fact, "", into, calls.shape_text(source, text), a.dtype or f"{text}.dtype", "total")
+    operation = OperationText(fact, "", into, calls.shape_text(source, text), dtype, "total", first=first)
+    return operation

@@ -85,6 +85,8 @@ class OperationText:
     step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
     narrow: tuple[str, str] = ("", "")          # the expression in the dtype of its operand, and this dtype, if a
                                                 # conversion to that dtype gives the same elements
+    first: str = ""             # of a sum over iterations: the condition of the first one, which allocates the tile
+    is_assigned: bool = False   # to a name, which the later iterations read
     some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
                                                 # tile with 1 in the other rows, after the statements that write it
 

@@ -403,9 +403,13 @@ class Statements(TileUpdates):
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:
             target = self.fresh(result.name) if name == "_" else name
+            result.is_assigned = True
             if any(target in names_read(text) for text in self._texts_of(result)):
                 target = self.fresh(name)
             texts = [self.settled(text) for text in self.allocated(target, result)]
+            if result.first:
+                create, written = texts
+                texts = [written.replace(":\n", f":\n    {create}\n", 1)]
             if target != name != "_":
                 texts.append(f"{name} = {target}")
             self.report.changed(self.line, "the tile is allocated first, because an instruction writes a destination")

@@ -22,7 +22,7 @@ from tests.property_counts import FUZZ
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
-FURTHER_NAMES = ("addresses", "contributed", "decoders", "diffusion", "exercises", "experts", "factories", "flash_attention", "gradients", "helpers",
+FURTHER_NAMES = ("addresses", "cells", "closures", "contributed", "decoders", "diffusion", "exercises", "experts", "factories", "flash_attention", "gradients", "helpers",
                  "images", "inference", "memory", "models", "names", "norms", "operators", "options", "paging", "pools", "programs", "recurrences",
                  "rings", "scans", "sequences", "serving", "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
@@ -40,7 +40,7 @@ SUMS = {"large_transfers"}
 # Where a test forces it, form-products makes one sum of the blocks of one of the two texts.
 BLOCKED_SUMS = {"block_dimensions"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
-QUOTIENTS = {"attend_with_cache", "attention_backward", "attention_forward", "causal_norm", "ceil_tiles", "embedding_bag", "expert_loads", "flash_fwd",
+QUOTIENTS = {"attend_with_cache", "attention_backward", "attention_forward", "box_iou_matrix", "causal_norm", "ceil_tiles", "embedding_bag", "expert_loads", "flash_fwd",
              "fused_qkv", "giou", "global_average_pool", "group_norm", "heads_of_a_batch", "kl_rows", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",
              "rmsnorm", "rmsnorm_quant", "rmsnorm_to_fp8", "row_norm_with_tail", "row_softmax", "shifted_columns",
              "softmax", "top2_gating", "topk_router", "variance_two_pass", "windowed_softmax"}
