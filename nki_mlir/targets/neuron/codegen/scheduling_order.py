@@ -66,8 +66,8 @@ CHANGES_IF_CROWDED = changes(share=(2, 3, 1), issue=(False,), after=(True,), ahe
 class OrderSearch:
     """The orders that a search computes, one by one: the ``first`` of ``orders``, then those that differ in one option
     from the best so far, as ``changes`` says, then the rest of ``orders``, first those that do not limit loads. Without
-    an order that has room for all tiles, it computes ``orders`` as they are. ``alike`` returns the same key for orders
-    that choose the same engines. ``count``: the number of orders so far."""
+    ``changes``, or an order that has room for all tiles, it computes ``orders`` as they are. ``alike`` returns the same
+    key for orders that choose the same engines. ``count``: the number of orders so far."""
 
     def __init__(self, orders: Sequence[Order], first: int, changes: Sequence[dict[str, Any]],
                  alike: Callable[[Order], Order]) -> None:
@@ -89,7 +89,7 @@ class OrderSearch:
         return None
 
     def candidates(self) -> Iterator[Order]:
-        if self.count >= self.first and self.best is not None:
+        if self.changes and self.count >= self.first and self.best is not None:
             for change in self.changes:
                 yield self.best[1]._replace(**change)
             yield from [order for order in self.orders if order.loads == 100]

@@ -50,6 +50,14 @@ def test_search__has_no_changes_without_an_order_that_has_room() -> None:
     assert remaining(search()) == list(dict.fromkeys((*FIRST, *ORDERS[1:])))
 
 
+def test_search_without_changes__computes_the_orders_as_they_are() -> None:
+    limited = Order(loads=85), *FIRST
+    orders = OrderSearch(limited, 1, [], EngineChoice(machine_named("trn2")).alike)
+    assert orders.next() == limited[0]
+    orders.note(FIRST[0], 10.0)
+    assert remaining(orders) == [*limited[1:]]
+
+
 def test_orders_that_choose_the_same_engines__are_computed_once() -> None:
     orders = search((Order(share=2), Order(share=1), Order(share=0)), "trn1")       # the GpSimd engine shares a port
     assert remaining(orders) == [Order(share=2), Order(share=0)]
