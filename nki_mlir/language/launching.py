@@ -17,6 +17,7 @@ from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.language.kernel import is_array, plain_index_errors
 from nki_mlir.language.results import DETACHED
+from nki_mlir.language.signatures.kinds import is_integer
 from nki_mlir.machine.description import UnknownTarget
 from nki_mlir.similar_names import nearest
 
@@ -48,6 +49,12 @@ class ProfileDirectory(KernelError, ValueError):
     code = "NKI-PROFILE-DIRECTORY"
     message = "nki.profile needs working_directory, an absolute path, got {found!r}"
     fix = "pass working_directory='/absolute/path'"
+
+
+class NumberOfRuns(KernelError, TypeError):
+    code = "NKI-ARGUMENT"
+    message = "nki.{decorator} takes an integer of at least {least} as {option}, got {found!r}"
+    fix = "give a number of runs, for example {option}={example}"
 
 
 class ArgumentsOfKernel(KernelError, TypeError):
@@ -112,6 +119,12 @@ def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str]
     if options.get("kernel_return") is False:
         changes["by_reference"] = True
     return changes
+
+
+def check_runs(decorator: str, option: str, value: Any, least: int, example: int) -> None:
+    """Check that an option is an integer of at least ``least``."""
+    if not is_integer(value) or value < least:
+        raise NumberOfRuns(decorator=decorator, option=option, found=value, least=least, example=example).here()
 
 
 class Decorators:
@@ -233,13 +246,15 @@ class Decorators:
             A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
         Errors:
-            The errors of baremetal.
+            The errors of baremetal; a warmup that is not an integer from 0, and iters that are not one from 1.
 
         Example:
             kernel = nki.benchmark(double, warmup=5, iters=10)
             kernel(np.ones((4, 8), np.float32))
             assert kernel.benchmark_result.nc_latency.get_latency_percentile(50) > 0
         """
+        check_runs("benchmark", "warmup", warmup, 0, 10)
+        check_runs("benchmark", "iters", iters, 1, 100)
         if kernel is None:
             return lambda function: self.benchmark(function, warmup, iters, **kwargs)
         return self.measured(kernel, "benchmark", kwargs)
@@ -266,7 +281,8 @@ class Decorators:
             A kernel.
 
         Errors:
-            A working_directory that is not absolute is an error.
+            A working_directory that is not absolute, and numbers of executions that are not positive integers, are
+            errors.
 
         Example:
             kernel = nki.profile(double, working_directory=os.getcwd())
@@ -275,6 +291,9 @@ class Decorators:
         """
         if working_directory is None or not Path(working_directory).is_absolute():
             raise ProfileDirectory(found=working_directory).here()
+        check_runs("profile", "profile_nth", profile_nth, 1, 2)
+        if num_execs is not None:
+            check_runs("profile", "num_execs", num_execs, 1, 2)
         options = {"working_directory": working_directory, "save_neff_name": save_neff_name,
                    "save_trace_name": save_trace_name, "profile_nth": profile_nth, "num_execs": num_execs}
         if func is None:

@@ -52,7 +52,7 @@ class Beta(Generation):
         if not kind.description:
             return
         if kind.is_tile:
-            active(f"nl.{function.title}")          # outside of kernels there are no tiles: that is the error
+            active(function.imported_name)          # outside of kernels there are no tiles: that is the error
             if isinstance(value, np.ndarray) or is_framework_tensor(value):
                 raise HostArray.of(value).here()
         if kind is kinds.DTYPE and kinds.names_dtype(value):

@@ -62,7 +62,7 @@ class Current(Generation):
     @staticmethod
     def require_kernel(function: Function) -> None:
         if function.name.startswith(INSTRUCTIONS):
-            active(f"nisa.{function.title}")
+            active(function.imported_name)
 
     def translated(self, error: KernelError) -> Exception:
         """Convert an error of the core to ``NkiValidationError``. Run-time errors (an index out of bounds, a read of an

@@ -12,6 +12,7 @@ statement by the source position of the running frame.
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from itertools import count
 from types import FrameType
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.mutable_state import holds_state, is_users_class
 from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.tracing import note_idle
-from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
+from nki_mlir.capture.wrapping import exposed_reads, leaves, name_of, stored, underlying
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported, shown
@@ -223,9 +224,24 @@ def dynamic_range(start: Any, stop: Any, step: int) -> Iterator[VirtualRegister]
     return counted(lower, upper, step, lambda: variables(names))
 
 
+def check_body(body: Callable[..., object], loop: str, argument: str, name: str) -> None:
+    """Check that a loop can call its body with one argument. ``name`` is that of the parameter in the fix."""
+    try:
+        parameters = signature(body, follow_wrapped=False)
+    except ValueError:                      # a built-in function does not have them
+        return
+    try:
+        parameters.bind(None)
+    except TypeError:
+        raise NkiTypeError(f"{loop} calls its body with one argument, {argument}, which {name_of(body)}{parameters} "
+                           "does not take", code="NKI-PARAMETER",
+                           fix=f"give it one parameter, def body({name}), and keep state in tensors").here() from None
+
+
 @reported
 def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
     """Run ``body_fun(i)`` for i = lower, lower + step, ... below upper. The bounds may be registers."""
+    check_body(body_fun, "fori_loop", "the counter", "i")
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop must return None; keep state in tensors",
                 fix="write results to tensors that are created before the loop")
@@ -235,6 +251,7 @@ def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
 def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> None:
     """Run ``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` is not changed."""
     check_register(init, "while_loop init")
+    check_body(body_fun, "while_loop", "the condition", "condition")
     builder: Any = active("nl.while_loop")
     condition = register_alloc(init)
 

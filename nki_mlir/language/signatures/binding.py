@@ -145,6 +145,9 @@ class Generation(ABC):
         """Report a form that the newest release does not have."""
 
 
+IMPORTED_AS = {"nki.language": "nl", "nki.isa": "nisa"}
+
+
 class Function:
     """A public function: the parameters of the Python function, and the signatures of its name.
 
@@ -159,6 +162,8 @@ class Function:
         self.named_kinds = table.named_kinds(name, generation.name)
         self.__wrapped__ = function
         self.plans: dict[tuple[object, ...], BindingPlan] = {}
+        module = name.removesuffix(f".{self.title}")
+        self.imported_name = f"{IMPORTED_AS.get(module, module)}.{self.title}"      # as kernels write it
         needs = [need for need in table.needs_of(name) if need.parameter in ("", *self.newest.names)]
         if needs:
             self.function = self.guarded(needs)
