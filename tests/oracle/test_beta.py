@@ -126,8 +126,8 @@ return out"""
 def test_shuffles():
     x = np.arange(64 * 2, dtype=np.float32).reshape(64, 2)
     body = "r = nl.zeros((64, 2), nl.float32)\nnisa.nc_stream_shuffle(nl.load(x), r, %s)"
-    turned = np.concatenate([np.roll(x[:32], 1, 0), np.roll(x[32:], 1, 0)])
-    np.testing.assert_array_equal(returned(body % [(i - 1) % 32 for i in range(32)], x), turned)
+    shuffled = np.concatenate([np.roll(x[:32], 1, 0), np.roll(x[32:], 1, 0)])
+    np.testing.assert_array_equal(returned(body % [(i - 1) % 32 for i in range(32)], x), shuffled)
     first = returned("r = nl.zeros((32, 2), nl.float32)\nnisa.nc_stream_shuffle(nl.load(x), r, [0] * 32)", x[:1].copy())
     np.testing.assert_array_equal(first, np.broadcast_to(x[:1], (32, 2)))
 
@@ -202,8 +202,8 @@ def example(name, generation):
 def test_example(name):
     for kernel, arguments, answer, tolerance in example(name, beta)["cases"]():
         outcome = run(kernel, arguments, generation=beta, grid=kernel.grid)
-        several = isinstance(answer, tuple)
-        for got, wanted in zip(outcome.results if several else [outcome.results], answer if several else [answer],
+        is_tuple = isinstance(answer, tuple)
+        for got, wanted in zip(outcome.results if is_tuple else [outcome.results], answer if is_tuple else [answer],
                                strict=True):
             assert np.shape(got) == np.shape(wanted)
             assert np.max(np.abs(np.asarray(got, np.float64) - wanted)) <= tolerance

@@ -97,8 +97,8 @@ def test_lists():
 
 def test_partitions():
     x = np.arange(128, dtype=np.float32).reshape(128, 1)
-    turned = written(f"nisa.nc_stream_shuffle(d, x, {[(i - 1) % 32 for i in range(32)]})", (128, 1), "float32", x)
-    np.testing.assert_array_equal(turned, np.roll(x.reshape(4, 32), 1, axis=1).reshape(128, 1))
+    shuffled = written(f"nisa.nc_stream_shuffle(d, x, {[(i - 1) % 32 for i in range(32)]})", (128, 1), "float32", x)
+    np.testing.assert_array_equal(shuffled, np.roll(x.reshape(4, 32), 1, axis=1).reshape(128, 1))
     shuffled = written(f"nisa.nc_stream_shuffle(d, x, {[0] * 31 + [255]})", (32, 1), "float32", row(7), before=3)
     np.testing.assert_array_equal(shuffled[:, 0], [7] * 31 + [3])
     triangle = written("nisa.affine_select(d, [[-1, 4]], 1, x, -9.0, nl.greater_equal)", (3, 4), "float32", np.ones((3, 4), np.float32))
@@ -129,8 +129,8 @@ assert part.get_pattern() == [[64, 128], [1, 16]] and part.offset == 8
 assert (t.ap([[64, 128], [1, 16]], offset=8).index == part.index).all()
 assert (part.ap([[64, 128], [1, 4]], offset=2).index == t[:, 10:14].index).all()        # N is added to the view's start
 cube = nl.ndarray((128, 4, 16), nl.float32)
-turned = cube[0:64].permute((0, 2, 1))[:, 0, :]
-assert turned.shape == (64, 4) and turned.strides == (64, 16)
+permuted = cube[0:64].permute((0, 2, 1))[:, 0, :]
+assert permuted.shape == (64, 4) and permuted.strides == (64, 16)
 assert cube[0, 0, 10].shape == (1, 1) and cube[:, 0].shape == (128, 16) and cube[0].shape == (1, 4, 16)
 wide = nl.ndarray((128, 256), nl.int32)
 assert wide.ap([[512, 128], [1, 512]], offset=0, dtype=nl.bfloat16).shape == (128, 512)

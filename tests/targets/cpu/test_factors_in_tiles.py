@@ -39,8 +39,8 @@ def mixed(a, v):
         values[:, nl.ds(j * P, P)] = nl.load(v[nl.ds(j * P, P), :])
     total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
     for j in nl.affine_range(tiles):
-        turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]))
-        total += nisa.nc_matmul(turned, values[:, nl.ds(j * P, P)])
+        transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]))
+        total += nisa.nc_matmul(transposed, values[:, nl.ds(j * P, P)])
     nl.store(out, nl.copy(total))
     return out
 
@@ -50,9 +50,9 @@ def written_between(a, v):
     """The tile is written between its copy and the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
-    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
     weights[:, nl.ds(0, P)] = nl.multiply(weights[:, nl.ds(0, P)], 3.0)
-    product = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    product = nisa.nc_matmul(transposed, nl.load(v[nl.ds(0, P), :]))
     nl.store(out, nl.add(product, weights[:, nl.ds(0, P)]))
     return out
 
@@ -62,9 +62,9 @@ def read_twice(a, v):
     """Something else reads the copy."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
-    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
-    product = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
-    nl.store(out, nl.add(product, turned))
+    transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    product = nisa.nc_matmul(transposed, nl.load(v[nl.ds(0, P), :]))
+    nl.store(out, nl.add(product, transposed))
     return out
 
 
@@ -73,8 +73,8 @@ def onto_itself(a, v):
     """The product is stored where its factor lies, by a copy behind it."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
-    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
-    weights[:, nl.ds(0, P)] = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    weights[:, nl.ds(0, P)] = nisa.nc_matmul(transposed, nl.load(v[nl.ds(0, P), :]))
     nl.store(out, weights[:, nl.ds(0, P)])
     return out
 
@@ -84,8 +84,8 @@ def as_right_factor(a, v):
     """The copy is the factor that is read in vectors."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
-    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
-    nl.store(out, nl.copy(nisa.nc_matmul(nl.load(v[nl.ds(0, P), :]), turned)))
+    transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
+    nl.store(out, nl.copy(nisa.nc_matmul(nl.load(v[nl.ds(0, P), :]), transposed)))
     return out
 
 
@@ -93,8 +93,8 @@ def as_right_factor(a, v):
 def as_both_factors(a, v):
     """The copy is both factors of the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
-    turned = nl.copy(nisa.nc_transpose(weights_of(a)[:, nl.ds(0, P)]))
-    nl.store(out, nl.copy(nisa.nc_matmul(turned, turned)))
+    transposed = nl.copy(nisa.nc_transpose(weights_of(a)[:, nl.ds(0, P)]))
+    nl.store(out, nl.copy(nisa.nc_matmul(transposed, transposed)))
     return out
 
 
@@ -105,8 +105,8 @@ def rounded(a, v):
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
     total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
     for j in nl.affine_range(a.shape[1] // P):
-        turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]), dtype=nl.float32)
-        total += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * P, P), :]))
+        transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]), dtype=nl.float32)
+        total += nisa.nc_matmul(transposed, nl.load(v[nl.ds(j * P, P), :]))
     nl.store(out[:, nl.ds(0, P)], nl.copy(total))
     nl.store(out[:, nl.ds(P, 1)], nl.sum(weights, axis=1, dtype=nl.float32))
     return out
@@ -118,8 +118,8 @@ def rounded_and_stored(a, v):
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     tiles = nl.ndarray((P, a.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
-    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
-    nl.store(out, nl.copy(nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))))
+    transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
+    nl.store(out, nl.copy(nisa.nc_matmul(transposed, nl.load(v[nl.ds(0, P), :]))))
     nl.store(tiles, weights)
     return out
 
@@ -132,8 +132,8 @@ def rounded_for_products(a, v):
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
     total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
     for j in nl.static_range(a.shape[1] // P):
-        turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]), dtype=nl.float32)
-        total += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * P, P), :]))
+        transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * P, P)]), dtype=nl.float32)
+        total += nisa.nc_matmul(transposed, nl.load(v[nl.ds(j * P, P), :]))
     nl.store(out, nl.copy(total))
     nl.store(tiles, weights)
     return out
@@ -144,9 +144,9 @@ def rounded_between(a, v):
     """The tile in bfloat16 is written between its copy and the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
-    turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
+    transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
     weights[:, nl.ds(0, P)] = nl.multiply(weights[:, nl.ds(0, P)], 3.0, dtype=nl.float32)
-    product = nisa.nc_matmul(turned, nl.load(v[nl.ds(0, P), :]))
+    product = nisa.nc_matmul(transposed, nl.load(v[nl.ds(0, P), :]))
     nl.store(out, nl.add(product, weights[:, nl.ds(0, P)], dtype=nl.float32))
     return out
 

@@ -70,7 +70,7 @@ def test_last_segments__have_no_end_where_functions_are_constant_or_multiples() 
 
 
 @pytest.mark.usefixtures("pairs")
-def test_polynomials__that_miss_a_value_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polynomials__that_miss_a_value_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = fitted._rows
     monkeypatch.setattr(fitted, "_rows", lambda *arguments: None if (fit := rows(*arguments)) is None else fit * 1.01)
     assert fit_of.__wrapped__(table_and_fit("tanh")[0].alone) is None

@@ -119,7 +119,7 @@ def test_processes__a_changed_kernel_is_another_one(tmp_path: Path) -> None:
     assert run(tmp_path, factor="3") == (other, "found") and run(tmp_path) == (values, "found")
 
 
-def test_processes__threads_are_part_of_what_is_asked_for(tmp_path: Path) -> None:
+def test_processes__another_number_of_threads_is_another_key(tmp_path: Path) -> None:
     values, _ = run(tmp_path, NKI_MLIR_NUM_THREADS="1")
     assert run(tmp_path, NKI_MLIR_NUM_THREADS="2") == (values, "assembled")
     assert run(tmp_path, NKI_MLIR_NUM_THREADS="1") == (values, "found")
@@ -127,9 +127,9 @@ def test_processes__threads_are_part_of_what_is_asked_for(tmp_path: Path) -> Non
 
 def test_processes__at_the_same_time(tmp_path: Path) -> None:
     source = PROGRAM.replace("FACTOR", "2")
-    several = [started(tmp_path, source) for _ in range(3)]
-    values = {process.communicate()[0] for process in several}
-    assert len(values) == 1 and not any(process.returncode for process in several)
+    processes = [started(tmp_path, source) for _ in range(3)]
+    values = {process.communicate()[0] for process in processes}
+    assert len(values) == 1 and not any(process.returncode for process in processes)
     assert run(tmp_path) == (values.pop(), "found")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole kernels, compiled and interpreted: loops, grids, masks, accumulation, several kernels that share routines."""
+"""Kernels, compiled and interpreted: loops, grids, masks, accumulation, several kernels that share routines."""
 
 import math
 from collections.abc import Callable
@@ -48,11 +48,11 @@ def assembly_of(kernel: Any) -> NativeProgram:
 
 
 def check(kernel: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, within: Any = None) -> NativeKernel:
-    """Both executors agree, bit for bit unless a tolerance or bounds are given; the compiled program."""
+    """Check that both executors agree, bit for bit without a tolerance or bounds, and return the compiled program."""
     expected = kernel.on("interpreter")(*(np.copy(a) for a in arguments))
     got = kernel.on("jit")(*(np.copy(a) for a in arguments))
-    several = isinstance(expected, tuple)
-    for g, e in zip(got if several else (got,), expected if several else (expected,)):
+    is_tuple = isinstance(expected, tuple)
+    for g, e in zip(got if is_tuple else (got,), expected if is_tuple else (expected,)):
         assert g.dtype == e.dtype and g.shape == e.shape
         if within is not None:
             assert_within(g, e, within)

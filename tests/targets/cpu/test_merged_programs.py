@@ -172,7 +172,7 @@ def test_one_column_for_both_programs_is_read_by_the_longer_rows() -> None:
 
 @pytest.mark.parametrize("case", ["mask", "limits", "symbols", "product", "read and written", "scratch", "short step",
                                   "long step", "fixed input", "strided output"])
-def test_computation_that_is_no_part_of_a_row_stays(case: str) -> None:
+def test_computations_of_no_part_of_a_row__are_not_merged(case: str) -> None:
     edge = (Constraint(Linear(WIDTH - 1, (), ((1, -1),))),)
     match case:
         case "mask":

@@ -66,8 +66,8 @@ def test_examples__run_from_the_text_of_the_last_pass(name: str, is_forced: bool
         with on_text() as passes, (forced() if is_forced else nullcontext()):
             result = kernel.run(copies, {}, "jit")
         compiled += len(passes.modules)
-        several = isinstance(answer, tuple)
-        for one, wanted in zip(result if several else [result], answer if several else [answer], strict=True):
+        is_tuple = isinstance(answer, tuple)
+        for one, wanted in zip(result if is_tuple else [result], answer if is_tuple else [answer], strict=True):
             assert np.max(np.abs(np.asarray(one, np.float64) - wanted)) <= tolerance
     assert compiled
 

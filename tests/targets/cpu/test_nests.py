@@ -374,7 +374,7 @@ def test_simplified__gives_equal_computations_one_form() -> None:
     assert a.simplified == b.simplified
 
 
-def test_simplified__keeps_axes_that_are_asked_for() -> None:
+def test_simplified__keeps_axes_whose_position_is_a_value() -> None:
     steps = (Step("position", INT32, (), "", Linear(0, (), ((1, 1),))),)
     nest = Nest((4, 32), frozenset(), (), 0, (dense((4, 32), INT32),), steps, (1,))
     assert nest.simplified.extents == (4, 32)

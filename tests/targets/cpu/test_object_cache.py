@@ -83,10 +83,10 @@ def test_processes__share_code_and_values(tmp_path: Path) -> None:
 
 def test_processes__at_the_same_time(tmp_path: Path) -> None:
     environment = os.environ | {"NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(tmp_path)}
-    several = [subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    processes = [subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 env=environment) for _ in range(3)]
-    assert len({process.communicate()[0] for process in several}) == 1
-    assert not any(process.returncode for process in several)
+    assert len({process.communicate()[0] for process in processes}) == 1
+    assert not any(process.returncode for process in processes)
     assert run(tmp_path)[1] == 0
 
 
@@ -255,7 +255,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.mark.fuzz
 @given(st.data())
 def test_load_object__refuses_or_loads_what_is_damaged(image: bytes, data: st.DataObject) -> None:
-    """Nothing is written outside of the memory that was made for it: a crash would end this process."""
+    """The loader writes nothing outside of the memory that it has allocated: a crash would end this process."""
     raw = bytearray(image[:data.draw(st.integers(0, len(image)))] if data.draw(st.booleans()) else image)
     for _ in range(data.draw(st.integers(0, 6))):
         if raw:

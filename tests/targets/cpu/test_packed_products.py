@@ -64,7 +64,7 @@ def product_of_tiles(a_t, b, i, j, rows=128, depth=128, columns=512):
 
 @nki.jit
 def in_uneven_tiles(a_t, b):
-    """Tiles of 58 rows: no whole number of panels, however wide."""
+    """Tiles of 58 rows, which are no multiple of the rows of a panel of any width."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 58):
@@ -76,7 +76,7 @@ def in_uneven_tiles(a_t, b):
 
 @nki.jit
 def rectified(a_t, b):
-    """Something is made of each sum."""
+    """Rectify the halves of a product of tiles."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 128):
@@ -88,7 +88,7 @@ def rectified(a_t, b):
 
 @nki.jit
 def then_more(a_t, b):
-    """A product, and something after it that reads what it made."""
+    """A product, and an operation that reads its result."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     sums = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
@@ -103,7 +103,7 @@ def then_more(a_t, b):
 
 @nki.jit
 def sums_over_all_rows(a_t, b):
-    """One tile of sums for all blocks of rows, which is not set to 0 between them."""
+    """Add the products of all blocks of rows in one tile, which no operation sets to 0 between them."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
@@ -118,7 +118,7 @@ def sums_over_all_rows(a_t, b):
 
 @nki.jit
 def one_place(a_t, b):
-    """Each block of rows is stored to the same place."""
+    """Store each block of rows to the same rows of the result."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((128, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.sequential_range(m // 128):
@@ -181,7 +181,7 @@ def with_pieces_twice(a_t, b):
 @pytest.mark.parametrize("kernel, rows, packs", [
     (with_edges, [*range(256)], True), (with_edges_and_left_tiles, [*range(249)], True),
     (with_a_gap, [*range(64), *range(65, 129)], False), (with_pieces_twice, [*range(64)] * 2, False)])
-def test_pieces_of_a_product__are_one(monkeypatch, kernel, rows, packs):
+def test_neighbouring_pieces_of_a_product__are_packed_as_one(monkeypatch, kernel, rows, packs):
     set_options(monkeypatch, "form-products", worth=1 << 22)
     a, b = WHOLE_A[:, :300], WHOLE_B[:, :700]
     assert is_packed(kernel, a, b) == packs
@@ -210,7 +210,7 @@ def of_uneven_depth(a_t, b):
     return out
 
 
-def test_depth_that_is_no_multiple_of_an_iteration(monkeypatch):
+def test_depth_of_blocks_that_is_no_multiple_of_an_iteration__keeps_values(monkeypatch):
     set_options(monkeypatch, "form-products", depth=66)
     a, b = WHOLE_A[:198], WHOLE_B[:198]
     assert is_packed(of_uneven_depth, a, b)
@@ -273,7 +273,7 @@ def test_blocks_and_register_tiles__change_no_bit(example, monkeypatch, options)
     np.testing.assert_array_equal(np.asarray(kernel.on("jit")(A, B)).view(np.uint32), np.asarray(usual).view(np.uint32))
 
 
-def test_what_is_made_of_sums__is_made_of_packed_ones():
+def test_functions_of_sums__read_the_sums_of_packed_products():
     assert is_packed(rectified, A, B)
     expected = np.maximum(A.astype(np.float64).T @ B / 2, 0)
     np.testing.assert_allclose(rectified.on("jit")(A, B), expected, rtol=1e-5, atol=1e-4)
@@ -300,7 +300,7 @@ def test_rows_are_packed__some_at_a_time(monkeypatch, example):
 
 
 @pytest.mark.parametrize("kernel", [sums_over_all_rows, one_place, operand_of_before])
-def test_what_is_no_product_of_the_whole__stays(kernel):
+def test_loops_that_are_no_single_product__are_not_packed(kernel):
     assert not is_packed(kernel, WHOLE_A, WHOLE_B)
     np.testing.assert_array_equal(kernel.on("jit")(WHOLE_A, WHOLE_B), kernel.on("interpreter")(WHOLE_A, WHOLE_B))
 
@@ -444,7 +444,7 @@ def test_product_that_is_packed__has_rows_columns_and_one_summed_axis(case, pack
 
 @pytest.mark.parametrize("second_columns", [64, 32])
 @pytest.mark.parametrize("distance, joins", [(256, True), (260, False)])
-def test_columns_that_begin_where_others_end__are_those_of_one_product(second_columns, distance, joins):
+def test_products_of_adjacent_columns__are_joined(second_columns, distance, joins):
     def columns_of(count, offset):
         part = product(columns=count, right=(0, 1, 128), out=(128, 1, 0))
         moved = [replace(region, offset=Linear(offset)) if region.root != "a" else region for region in part.regions]
@@ -456,7 +456,7 @@ def test_columns_that_begin_where_others_end__are_those_of_one_product(second_co
         assert [region.offset for region in joined.regions] == [Linear()] * 3
 
 
-def test_product_that_is_packed__is_large_enough():
+def test_products__are_packed_from_so_many_multiplications_on():
     options = PackingOptions(tile_rows=TILE.rows, tile_vectors=TILE.vectors, depth=128)
     elements = 8 * 64 * LEAST_DEPTH
     assert can_pack(product(), elements, options) and not can_pack(product(), elements + 1, options)

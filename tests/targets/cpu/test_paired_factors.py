@@ -44,8 +44,8 @@ def added(a_t, b):
     left, right = nl.load(a_t), nl.load(b)
     total = nl.zeros(out.shape, nl.float32, buffer=nl.psum)
     total += nisa.nc_matmul(left, right)
-    turned = nl.copy(nisa.nc_transpose(nl.copy(nisa.nc_transpose(left))))
-    total += nisa.nc_matmul(turned, right)
+    transposed = nl.copy(nisa.nc_transpose(nl.copy(nisa.nc_transpose(left))))
+    total += nisa.nc_matmul(transposed, right)
     nl.store(out, nl.copy(total))
     return out
 
@@ -174,7 +174,7 @@ def test_threads__change_no_bit(monkeypatch):
 @pytest.mark.parametrize("depth, columns, dtype, options", [
     (1, 64, BFLOAT16, {}), (64, 15, BFLOAT16, {}), (64, 64, np.float16, {}), (64, 64, np.float32, {}),
     (64, 64, BFLOAT16, {"pairs": 0}), (64, 64, BFLOAT16, {"least": 65}), (64, 64, BFLOAT16, {"most": 4096})])
-def test_others__stay_apart(monkeypatch, depth, columns, dtype, options):
+def test_factors_that_cannot_be_paired__are_multiplied_one_by_one(monkeypatch, depth, columns, dtype, options):
     """A depth of one, too few columns for a register, floats that bfloat16 does not hold, and what options exclude."""
     set_options(monkeypatch, "pair-factors", **({"pairs": 1, "least": 1} | options))
     a_t, b = whole_numbers(dtype, depth, 64), whole_numbers(dtype, depth, columns)

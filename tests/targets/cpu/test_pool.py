@@ -105,7 +105,7 @@ def test_a_worker_leaves_the_processor_of_the_caller() -> None:
         os.sched_setaffinity(0, {first})
         leave(first)                                    # it may run on no other processor
         seen.append((here(), os.sched_getaffinity(0)))
-        for _ in range(20):                             # Linux may move the thread back before it is asked where it runs
+        for _ in range(20):                             # Linux may move the thread back before it reads its processor
             os.sched_setaffinity(0, {first})
             os.sched_setaffinity(0, {first, second})
             leave(first)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How packed products are cut: by the caches of a host that is made up, and where their sizes come from."""
+"""How packed products are cut: by the caches of an invented host, and where their sizes come from."""
 
 import resource
 import sys

@@ -60,7 +60,7 @@ def centred(x):
 
 
 @pytest.mark.parametrize("shape", [(256, 64), (2, 1023), (254, 1025), (6, 4096)])
-def test_a_tile_that_is_only_read(shape):
+def test_a_tile_that_is_only_read__is_not_copied(shape):
     x = numbers(*shape)
     same_as_interpreter(centred, x)
     assert copies(centred, x) == 0
@@ -80,7 +80,7 @@ def pooled(x):
 
 @pytest.mark.parametrize("shape", [(128, 16, 64), (3, 8, 34), (1, 24, 66)])
 def test_a_tile_whose_rows_lie_further_apart_in_the_array(shape):
-    """The walk over the tile goes over several rows at a time, as one axis."""
+    """The nest reads neighbouring rows of the tile as one axis."""
     x, (rows, height, width) = numbers(*shape), shape
     result = same_as_interpreter(pooled, x)
     np.testing.assert_array_equal(result, x.reshape(rows, height // 2, 2, width // 2, 2).max((2, 4)))
@@ -89,7 +89,7 @@ def test_a_tile_whose_rows_lie_further_apart_in_the_array(shape):
 
 @nki.jit
 def in_pieces(x):
-    """Each piece starts where a loop's variable says."""
+    """Compute maxima of a quarter of the columns, which a loop variable selects."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, width = nl.load(x), x.shape[1] // 4
     highest = nl.ndarray((x.shape[0], 4), dtype=x.dtype, buffer=nl.sbuf)
@@ -136,7 +136,7 @@ def squared(x):
     (columns, numbers(128, 256)), (updated, numbers(128, 128)),
     (squared, RNG.integers(-4, 5, (128, 128)).astype(np.float32)),
 ])
-def test_tiles_that_stay(kernel, x):
+def test_tiles_that_cannot_be_read_in_place__are_copied(kernel, x):
     """Short pieces far apart, a tile that is written again, factors of a product."""
     same_as_interpreter(kernel, x)
     assert copies(kernel, x) >= 1
@@ -150,8 +150,8 @@ def shifted(x, out):
 
 
 @nki.trace
-def turned_round(x, out):
-    """The first rows of the result are made of the last ones of the tile, and the other way round."""
+def reversed_rows(x, out):
+    """The first rows of the result are computed from the last ones of the tile, and the last ones from the first."""
     tile = nl.load(x)
     highest = nl.max(tile, axis=1, keepdims=True)
     nl.store(out[64:128, :], nl.maximum(nl.abs(tile[64:128, :]), highest[64:128, :]))
@@ -180,7 +180,7 @@ def after(kernel, where, x, out):
     return x, out
 
 
-@pytest.mark.parametrize("kernel, columns", [(shifted, 65), (turned_round, 1024), (updated_between, 1024),
+@pytest.mark.parametrize("kernel, columns", [(shifted, 65), (reversed_rows, 1024), (updated_between, 1024),
                                              (one_before_one_behind, 1024)])
 def test_arrays_that_lie_apart(kernel, columns):
     x = numbers(128, columns)

@@ -65,7 +65,7 @@ def drawn(random: np.random.Generator) -> Nest:
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_what_is_said_of_values_holds(part: int) -> None:
+def test_roundings_and_representable_values__hold_for_random_nests(part: int) -> None:
     rounded, representable, short = 0, 0, 0
     with np.errstate(all="ignore"):
         for seed in range(20 * part, 20 * part + 20):

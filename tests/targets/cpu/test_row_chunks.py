@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations that run some rows at a time: which do, and that values are those of whole operations."""
+"""Loops over chunks of rows: which operations run in them, and that they keep the values of all rows at once."""
 
 import re
 from itertools import product
@@ -45,10 +45,10 @@ def centred(x):
 
 
 @nki.jit
-def turned_between(x):
+def transposed_between(x):
     out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
-    turned = nl.transpose(nl.load(x) + 1.0)
-    nl.store(out, nl.copy(turned) * 2.0)
+    transposed = nl.transpose(nl.load(x) + 1.0)
+    nl.store(out, nl.copy(transposed) * 2.0)
     return out
 
 
@@ -99,7 +99,7 @@ def in_place(x):
 def parts_of_a_tile(x, count):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
-    for width in range(1, count + 1):       # each of another width: no loop of the program does them all
+    for width in range(1, count + 1):       # each of another width, so that no loop of the program contains them all
         part = nl.ds(width * (width - 1) // 2, width)
         tile[:, part] = nl.multiply(nl.add(tile[:, part], 1.0), 2.0)
     nl.store(out, tile)
@@ -112,15 +112,15 @@ def aligned(shape):
     return memory[-memory.ctypes.data % 64:][:4 * np.prod(shape)].view(np.float32).reshape(shape)
 
 
-def asked_ahead(text):
-    """By the functions of routines: how many bytes ahead they ask for memory."""
+def prefetched_bytes(text):
+    """Return the distances in bytes at which routines prefetch, by the first function of each routine."""
     address = r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8"
     routines = text.split("llvm.func internal @")[1:]
     return {r.split("_")[0]: {int(n) for n in re.findall(address, r)} for r in routines if "intr.prefetch" in r}
 
 
 def loops(kernel, *arguments):
-    """How many loops over chunks the program has, apart from the kernel's own."""
+    """Count the loops over chunks in the program; loops of the kernel are not among them."""
     return listing(kernel.lower(*arguments).module("nisa")).split("module {")[0].count("nki_next")
 
 
@@ -128,45 +128,45 @@ def loops(kernel, *arguments):
     (centred, abs(X - X.mean(1, keepdims=True)) * 2), (pooled, X.reshape(128, 24, 4).mean(2)),
     (partly_written, np.where(np.arange(96) < 8, 0, X * 6)),
 ])
-def test_rows__in_chunks(kernel, expected):
+def test_operations_on_rows__run_in_one_loop_over_chunks(kernel, expected):
     assert loops(kernel, X) == 1
     np.testing.assert_allclose(kernel.on("jit")(X), expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("kernel, expected", [(turned_between, (X.T + 1) * 2), (rows_below, (X[1:] + 1) * 2)])
-def test_rows_that_need_others__stay_together(kernel, expected):
+@pytest.mark.parametrize("kernel, expected", [(transposed_between, (X.T + 1) * 2), (rows_below, (X[1:] + 1) * 2)])
+def test_rows_that_read_other_rows__keep_values(kernel, expected):
     np.testing.assert_array_equal(kernel.on("jit")(X), expected)
 
 
 @nki.jit
 def used_twice(x):
-    """The second loop over chunks, behind a transpose, reads what the first one made."""
+    """The second loop over chunks, behind a transpose, reads the result of the first one."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     doubled = nl.multiply(nl.abs(tile), 2.0)
     mean = nl.mean(doubled, axis=1, keepdims=True)
-    turned = nl.copy(nl.transpose(nl.copy(nl.transpose(doubled))))
-    nl.store(out, nl.add(nl.subtract(turned, mean), doubled))
+    transposed = nl.copy(nl.transpose(nl.copy(nl.transpose(doubled))))
+    nl.store(out, nl.add(nl.subtract(transposed, mean), doubled))
     return out
 
 
 def moving(kernel, *arguments):
-    """What moves from chunk to chunk: the buffers and arrays by name, buffers of the program all as ``memory``."""
+    """Return the names of arrays whose address moves from chunk to chunk; a buffer of the program is ``memory``."""
     loop = listing(kernel.lower(*arguments).module("nisa")).split("module {")[0].split("nki_set", 1)[1]
     return set(re.findall(r"[(,] ?(\w+) \+ [^,)]*\* %", loop.split("nki_next")[0]))
 
 
-def test_buffers_of_a_chunk__are_one_for_all_chunks():
+def test_chunks__share_their_buffers():
     assert moving(pooled, X) == moving(centred, X) == {"x", "out"}
 
 
-def test_buffers_that_are_used_beyond_a_chunk__are_whole():
+def test_buffers_that_are_read_behind_the_loop__have_all_rows():
     doubled = abs(X) * 2
     np.testing.assert_allclose(used_twice.on("jit")(X), doubled - doubled.mean(1, keepdims=True) + doubled, rtol=1e-6,
                                atol=1e-6)
 
 
-def test_a_shift_by_a_row__is_no_chunk():
+def test_a_shift_by_a_row__prevents_chunks():
     assert loops(rows_below, X) == 0
 
 
@@ -189,20 +189,20 @@ def powers(x):
 
 
 @pytest.mark.parametrize("shape", [(128, 96), (96, 131), (128, 64)])
-def test_the_next_chunk_is_asked_for__where_most_is_computed(monkeypatch, shape):
+def test_next_chunk__is_prefetched_where_most_is_computed(monkeypatch, shape):
     set_options(monkeypatch, "forward-copies", least=64)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     x[5, 7], x[9, :] = np.nan, -np.inf
     text = listing(powers.lower(x).module("nisa"), vectors=True)
     rows, = {int(n) for n in re.findall(r"maximum_(\d+)x", text)}
-    assert asked_ahead(text) == {"add": {rows * shape[1] * 4}}
+    assert prefetched_bytes(text) == {"add": {rows * shape[1] * 4}}
     np.testing.assert_array_equal(*(powers.on(where)(x)[5] for where in ("jit", "interpreter")))
     np.testing.assert_allclose(*(powers.on(where)(x) for where in ("jit", "interpreter")), rtol=1e-5)
 
 
 @nki.jit
 def powers_and_lowest(x):
-    """What is stored of a chunk needs what the next chunk overwrites before its powers."""
+    """The store of a chunk reads the minima, which the next chunk overwrites before it computes its powers."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -227,8 +227,8 @@ def powers_above_the_mean(x):
 @pytest.mark.parametrize("kernel, shape, stages", [
     (powers, (128, 96), 3), (powers, (96, 128), 3), (powers, (128, 131), 1), (powers_above_the_mean, (128, 96), 2),
     (powers_and_lowest, (128, 96), 1)])
-def test_a_pipeline__stores_the_chunk_before_and_folds_the_one_behind(monkeypatch, kernel, shape, stages):
-    """The bits are the same as without it. Rows of 131 elements are not whole vectors: they are stored as usual."""
+def test_pipeline__stores_the_previous_chunk_and_folds_the_next_one(monkeypatch, kernel, shape, stages):
+    """The pipeline keeps all bits. Rows of 131 elements do not fill their last vector, and get no delayed stores."""
     set_options(monkeypatch, "forward-copies", least=64)
     monkeypatch.setattr(host, "cache_bytes", lambda: 256)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
@@ -259,7 +259,7 @@ def normal_powers(x):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_runs_next(monkeypatch, threads):
+def test_rows_that_moments_have_read__are_prefetched_for_the_next_iteration_of_the_thread(monkeypatch, threads):
     set_options(monkeypatch, "forward-copies", least=64)
     monkeypatch.setattr(host, "WORTH_WAKING", 0)
     set_options(monkeypatch, "parallelize", worth=0)
@@ -267,7 +267,7 @@ def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_run
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
     x = np.random.default_rng(1).standard_normal((256, 96)).astype(np.float32)
     code = listing(normal_powers.lower(x).module("nisa"), vectors=True)
-    assert {name: min(distances) for name, distances in asked_ahead(code).items()} == {
+    assert {name: min(distances) for name, distances in prefetched_bytes(code).items()} == {
         "add": 32 * 96 * 4, "exp": threads * 64 * 96 * 4}
     np.testing.assert_allclose(normal_powers.on("jit")(x), np.exp(x - x.mean(1, keepdims=True)), rtol=1e-5)
 
@@ -282,7 +282,7 @@ def scanned(x, y):
 
 
 @pytest.mark.parametrize("rows, chunks", [(128, 8), (96, 6), (40, 2), (16, 0)])
-def test_rows_that_are_lanes__fill_a_vector(monkeypatch, rows, chunks):
+def test_chunks_of_scans__fill_the_lanes_of_a_vector(monkeypatch, rows, chunks):
     """A scan goes along the rows, all of a chunk at a time."""
     set_options(monkeypatch, "chunk-rows", chunk=1 << 12)
     x, y = np.random.default_rng(1).integers(-2, 3, (2, rows, 512)).astype(np.float32)
@@ -344,8 +344,8 @@ def a_part_of_a_row(x, weights):
 @pytest.mark.parametrize("kernel, loaded", [(weighted, True), (times_the_first_row, False), (weights_in_one_tile, False),
                                             (a_part_of_a_row, False)], ids=lambda k: getattr(k, "__name__", ""))
 @pytest.mark.parametrize("rows", [128, 96, 31])
-def test_a_row_that_all_chunks_need(monkeypatch, kernel, loaded, rows):
-    """It is loaded before all of them, if nothing of them is in the way."""
+def test_a_row_that_all_chunks_read__keeps_values(monkeypatch, kernel, loaded, rows):
+    """Kernels keep their values whether or not the load of the row moves before the loop over chunks."""
     set_options(monkeypatch, "forward-copies", least=1 << 20)
     x, weights = np.random.default_rng(1).standard_normal((rows, 96)).astype(np.float32), X[:3] * 0.5
     x.flat[::7] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40]), x.flat[::7].size)
@@ -369,28 +369,28 @@ def divided_by_all_sums(x):
     return out
 
 
-def test_a_row_that_chunks_make__is_there_before_any_needs_it(monkeypatch):
+def test_a_row_that_chunks_compute__is_complete_before_a_chunk_reads_it(monkeypatch):
     set_options(monkeypatch, "forward-copies", least=1 << 20)
     x = np.random.default_rng(1).integers(1, 5, (96, 96)).astype(np.float32)
     expected = (x + 1) / x.sum(1)[None, :]
     np.testing.assert_allclose(divided_by_all_sums.on("jit")(x), expected, rtol=1e-6)
 
 
-def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
-    """Of a vector of every fourth element as many lines as four vectors have."""
+def test_each_cache_line_of_the_next_chunk__is_prefetched(monkeypatch):
+    """A vector of every fourth element touches the cache lines of four vectors."""
     set_options(monkeypatch, "forward-copies", least=64)
     vectors = 4 * min(16, host.lanes()) * 4
     text = listing(pooled.lower(np.zeros((128, 256), np.float32)).module("nisa"), vectors=True)
     sums, = {int(n) for n in re.findall(r"add_(\d+)x", text)}
-    assert asked_ahead(text) == {"add": {sums * 4 * 4 + line for line in range(0, vectors, 64)}}
+    assert prefetched_bytes(text) == {"add": {sums * 4 * 4 + line for line in range(0, vectors, 64)}}
 
 
-def test_small_tiles__stay_whole(monkeypatch):
+def test_small_tiles__are_not_split_into_chunks(monkeypatch):
     set_options(monkeypatch, "chunk-rows", large=1 << 30)
     assert loops(centred, X) == 0
 
 
-def test_a_loop__has_a_bound_on_its_operations(monkeypatch):
+def test_a_loop__has_at_most_so_many_nests_as_its_option_states(monkeypatch):
     set_options(monkeypatch, "chunk-rows", least=1)
     assert loops(parts_of_a_tile, X, 12) == 1
     set_options(monkeypatch, "chunk-rows", nests=8)
@@ -398,7 +398,7 @@ def test_a_loop__has_a_bound_on_its_operations(monkeypatch):
     np.testing.assert_array_equal(parts_of_a_tile.on("jit")(X, 12)[:, :78], (X[:, :78] + 1) * 2)
 
 
-def test_small_operations__stay_whole(monkeypatch):
+def test_small_operations__are_not_split_into_chunks(monkeypatch):
     set_options(monkeypatch, "chunk-rows", least=1 << 12)
     assert loops(parts_of_a_tile, X, 12) == 0
 

@@ -60,7 +60,7 @@ def test_rows_are_written_where_they_are_stored(rows, width, dtype):
     assert rows == 1 or copies(gather, table, numbers, rows) == []
 
 
-def test_rows_longer_than_what_is_asked_for():
+def test_rows_longer_than_a_prefetch__keep_bits():
     table, numbers = table_of(5, 20_000), chosen(32, 5)
     assert np.array_equal(gather(table, numbers, 16).view(np.uint32), table[numbers[:, 0]].view(np.uint32))
 
@@ -166,7 +166,7 @@ def known_rows(table, indices):
 
 @pytest.mark.parametrize("kernel, below", [(used_twice, 20), (stored_in_part, 20), (read_again, 20), (known_rows, 30)],
                          ids=["used twice", "stored in part", "read again", "rows left out"])
-def test_rows_in_a_tile_where_more_is_done_with_it(kernel, below):
+def test_rows_whose_tile_has_other_uses__are_copied(kernel, below):
     table, numbers = table_of(20, 64), chosen(32, below)
     results, expected = (kernel.on(where)(table, numbers) for where in ("jit", "interpreter"))
     np.testing.assert_array_equal(results, expected)

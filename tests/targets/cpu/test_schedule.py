@@ -79,21 +79,21 @@ def test_lanes__are_the_power_of_two_around_a_short_axis(dtype: DType) -> None:
     assert schedules.lanes_for(of_rows((80,), (2,), (1,), (), dtype), 0) == 16
 
 
-@pytest.mark.parametrize("turned", (False, True))
-def test_blocks__are_read_as_rows_where_lanes_are_far_apart(turned: bool) -> None:
-    """An input along the innermost loop, or an output, of bodies that are not heavy."""
+@pytest.mark.parametrize("far_operand", (0, 1))
+def test_blocks__are_read_as_rows_where_lanes_are_far_apart(far_operand: int) -> None:
+    """The lanes of the input or of the output are far apart, and the body of the nest has few steps."""
     for steps, step, mask, expected in ((0, FAR, False, True), (2 * LIGHT, FAR, False, True), (3, FAR - 1, False, False),
                                         (2 * LIGHT + 1, FAR, False, False), (1, FAR, True, False), (1, -FAR, False, True)):
         across, along = (step, 1), (1, 64)
         plan = schedules.Schedule((0, 1), 0, 16)
-        nest = of_rows((64, 64), *((along, across) if turned else (across, along)), chain(steps),
+        nest = of_rows((64, 64), *((along, across) if far_operand else (across, along)), chain(steps),
                        mask=MASK if mask else ())
-        assert schedules.transposed_operands(nest, plan) == ((int(turned),) if expected else ()), (steps, step, mask)
+        assert schedules.transposed_operands(nest, plan) == ((far_operand,) if expected else ()), (steps, step, mask)
         assert schedules.transposed_operands(nest, schedules.Schedule((1, 0), 0, 16)) == ()
         assert schedules.transposed_operands(nest, schedules.Schedule((0, 1), None, 1)) == ()
 
 
-def test_blocks__of_an_output_that_is_read_are_not() -> None:
+def test_blocks__of_an_output_that_is_read_are_not_transposed() -> None:
     sums = Nest((64, 64), frozenset(), (Operand(FLOAT32, (1, 64)),), 0, (Operand(FLOAT32, (FAR, 1)),),
                 (Step("alu", FLOAT32, (0, 1), "add"),), (2,))
     plan = schedules.Schedule((0, 1), 0, 16)

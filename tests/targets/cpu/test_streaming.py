@@ -47,14 +47,14 @@ def part_of(x):
 
 
 @nki.jit
-def turned(x):
+def transposed(x):
     out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.transpose(nl.load(x)))
     return out
 
 
 @nki.jit
-def turned_part(x):
+def transposed_part(x):
     out = nl.ndarray((100, x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.transpose(nl.load(x[:, 3:103])))
     return out
@@ -117,19 +117,19 @@ def test_an_output_of_vectors__is_streamed():
     assert streamed(native(scaled, np.zeros((96, 64), np.float32))) == [(96 * 64,)]
 
 
-def test_an_output_that_fits_the_cache__is_not(monkeypatch):
+def test_an_output_that_fits_the_cache__is_not_streamed(monkeypatch):
     monkeypatch.setattr(host, "cache_bytes", lambda: 2 * 96 * 64 * 4)
     assert streamed(native(scaled, np.zeros((96, 64), np.float32))) == []
 
 
 @pytest.mark.parametrize("columns, extents", [(32, []), (48, [(96 * 48,)])])
-def test_an_output_that_fits_the_cache__where_all_arrays_together_do_not(monkeypatch, columns, extents):
-    """An eighth of the cache would be worth keeping."""
+def test_an_output_of_more_than_an_eighth_of_the_cache__is_streamed_beside_a_large_input(monkeypatch, columns, extents):
+    """An output that fits into an eighth of the cache stays there."""
     monkeypatch.setattr(host, "cache_bytes", lambda: 8 * 96 * 32 * 4)
     assert streamed(native(part_of, np.zeros((1024, columns), np.float32))) == extents
 
 
-def test_an_output_that_is_read__is_not(monkeypatch):
+def test_an_output_that_is_read__is_not_streamed(monkeypatch):
     monkeypatch.setattr(host, "cache_bytes", lambda: 16 * SMALL)
     x = np.random.default_rng(0).integers(-9, 10, (64, 64)).astype(np.float32)
     kernel = native(read_again, x)
@@ -141,22 +141,22 @@ def test_an_output_that_is_read__is_not(monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [0, 4])
-def test_blocks_turned_in_registers(offset):
+def test_blocks_transposed_in_registers(offset):
     x = np.random.default_rng(0).standard_normal((128, 96)).astype(np.float32)
-    kernel = native(turned, x)
+    kernel = native(transposed, x)
     out, _, _ = at_offset((96, 128), np.float32, offset)
     kernel([x], [out])
     np.testing.assert_array_equal(out, x.T)
     assert streamed(kernel) == [(96, 128)]
 
 
-@pytest.mark.parametrize("columns, asks", [(1000, False), (1024, True), (1041, True)])
-def test_blocks_of_rows_on_pages_of_their_own__are_asked_for(columns, asks):
+@pytest.mark.parametrize("columns, prefetches", [(1000, False), (1024, True), (1041, True)])
+def test_transposed_blocks__are_prefetched_where_each_row_is_on_another_page(columns, prefetches):
     x = np.random.default_rng(0).standard_normal((69, columns)).astype(np.float32)
     x.flat[::7] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40]), x.flat[::7].size)
-    assert ("prefetch" in listing(turned_part.lower(x).module("nisa"), vectors=True)) is asks
+    assert ("prefetch" in listing(transposed_part.lower(x).module("nisa"), vectors=True)) is prefetches
     out = np.empty((100, 69), np.float32)
-    native(turned_part, x)([x], [out])
+    native(transposed_part, x)([x], [out])
     np.testing.assert_array_equal(out.view(np.uint32), x[:, 3:103].T.view(np.uint32))
 
 
@@ -175,7 +175,7 @@ def test_threads__see_all_that_others_wrote():
     (Operand(nl.float32, (128, 2)), False),
     (Operand(nl.int8, (64, 1)), True),
 ])
-def test_can_stream(output, expected):
+def test_nests_that_can_stream(output, expected):
     nest = Nest((32, 64), frozenset(), (Operand(output.dtype, (64, 1)),), 0, (output,), (), (0,))
     assert can_stream(nest) is expected
 

@@ -85,7 +85,7 @@ def two_arguments(uses_function: bool) -> Nest:
     return Nest((64,), frozenset(), (row, row), 0, (row, Operand(FLOAT32, (1,))), steps, (10, 5 if uses_function else 9))
 
 
-def test_functions__whose_steps_others_read_stay() -> None:
+def test_functions__whose_inner_steps_have_other_readers_are_not_replaced() -> None:
     tabulated, = tabulated_functions(two_arguments(False))
     assert (tabulated.argument, tabulated.result, tabulated.steps) == (0, 6, (4, 5, 6))
     assert tabulated.replaced().steps[0] == Step("lookup", BFLOAT16, (0, 2), "tabulated_gelu")

@@ -174,7 +174,7 @@ def test_the_fastest_unit__is_the_one_that_was_measured(monkeypatch, fastest):
 
 @pytest.mark.parametrize("features, answer, expected", [
     ({"amx_tile", "amx_bf16"}, 0, True), ({"amx_tile", "amx_bf16"}, -1, False), ({"amx_tile"}, 0, False)])
-def test_permission__is_asked_of_linux(monkeypatch, features, answer, expected):
+def test_tiles__need_the_permission_of_linux(monkeypatch, features, answer, expected):
     monkeypatch.undo()
     requests = []
     library = SimpleNamespace(syscall=lambda *words: requests.append(words) or answer)
