@@ -15,6 +15,7 @@ from nki_mlir.language.current import nki
 from nki_mlir.language.current import typing as nt
 from nki_mlir.language.current.compiler import compile_kernel
 
+from . import running
 from .running import numbers, run
 
 
@@ -111,6 +112,35 @@ def test_launches_that_do_not_exist(monkeypatch):
         kernel[2]
     with pytest.raises(AssertionError, match="invalid program axis -1"):
         nki.simulate(lambda x: nl.program_id(-1))(numbers(2, 2))
+
+
+@pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])
+@pytest.mark.parametrize("cores", [2, (3, 2)])
+def test_launch_of_a_kernel_that_gets_its_grid_as_an_argument(on, cores):
+    """Each program of a migrated kernel would compute the part of the first one, because it loops over them itself."""
+    def kernel(x, grid=(1,)):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for i in range(grid[0]):
+            nl.store(out[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
+        return out
+    x = numbers(6, 8)
+    argument = "(2,)" if cores == 2 else "(3, 2)"
+    rule = r"kernel is launched with \[.*\], but its parameter grid is \(1,\)"
+    with pytest.raises(AssertionError, match=rule) as error:
+        run(on, kernel, x, cores=cores)
+    assert error.value.at.file == running.__file__ and f"kernel(..., grid={argument})" in str(error.value)
+    np.testing.assert_array_equal(run(on, kernel, x, (6,)), x * 2)
+    np.testing.assert_array_equal(run(on, kernel, x, (6,), cores=2), x * 2)
+
+
+@pytest.mark.parametrize("read", [lambda: nl.program_id(0), lambda: nl.num_programs(0)])
+def test_launch_of_a_kernel_with_a_parameter_named_grid(on, read):
+    def kernel(x, grid=(1, 1)):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) if read() >= 0 else x)
+        return out
+    x = numbers(6, 8)
+    np.testing.assert_array_equal(run(on, kernel, x, cores=2), x)
 
 
 def exchange(x):

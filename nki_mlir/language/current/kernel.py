@@ -252,6 +252,7 @@ class Kernel(CoreKernel):
                 if (explanation := explained(error, bound.values)) is error:
                     raise
                 raise explanation from None
+        self.check_grid_argument(builder, bound.values.get("grid"))
         named: dict[str, list[NkiInstruction]] = builder.properties.get("named_instructions", {})
         for edge in self.options.get("schedule", ()):
             for name in edge:
@@ -278,6 +279,20 @@ class Kernel(CoreKernel):
             warn("the kernel returns no tensor and writes none of its parameters", self.location)
         self.warn_overwritten(builder, bound, parameters, result)
         return result
+
+    def check_grid_argument(self, builder: Builder, grid: object) -> None:
+        """Raise an error if a kernel that loops over its programs itself, up to the extents in its parameter ``grid``
+        as ``nki-migrate`` writes them, is launched on several programs: each of them would compute the first program's
+        part only."""
+        is_one_program = isinstance(grid, (tuple, list)) and len(grid) > 0 and all(n == 1 for n in grid)
+        if is_one_program and prod(builder.grid) > 1 and "reads_program" not in builder.properties:
+            extents = ", ".join(map(str, builder.grid))
+            argument = f"({extents},)" if len(builder.grid) == 1 else f"({extents})"
+            require(False, f"{self.__name__} is launched with [{extents}], but its parameter grid is {grid!r} and it "
+                    "reads no nl.program_id",
+                    why=f"the kernel loops over the programs in grid itself, so that each of {prod(builder.grid)} "
+                        "programs computes the part of the first one only",
+                    fix=f"pass the grid as an argument: {self.__name__}(..., grid={argument})", code="NKI-ARGUMENT")
 
     def warn_overwritten(self, builder: Builder, bound: Bound, parameters: list[Buffer], traced: Traced) -> None:
         """Warn of each parameter that the kernel writes but neither returns nor declares mutable, if it returns tensors
@@ -453,6 +468,7 @@ def grid_axis(value: object, subject: str) -> int:
 def program_id(axis: object) -> int:
     """Return the index of this core along an axis of the launch grid, 0 along an axis that the grid does not have."""
     builder = active("nl.program_id")
+    builder.properties["reads_program"] = True
     axis = grid_axis(axis, "program_id axis")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
@@ -462,6 +478,7 @@ def num_programs(axes: Any) -> int:
     """Return the number of cores along axes of the launch grid: 1 along an axis that the grid does not have, and all
     cores if ``axes`` is None."""
     builder = active("nl.num_programs")
+    builder.properties["reads_program"] = True
     axis_list = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
     axis_list = [grid_axis(axis, "num_programs axes") for axis in axis_list]
     return int(np.prod([builder.grid[a] for a in axis_list if a < len(builder.grid)], dtype=int))
