@@ -59,7 +59,7 @@ def _owner_name(value: Value) -> str | None:
             return None
         return _attribute(function.attributes["arg_attrs"][value.arg_number])
     owner = value.owner
-    return result_name(owner) if isinstance(owner, Operation) else None
+    return None if isinstance(owner, ir.Block) else result_name(owner.operation)    # the bindings may give its OpView
 
 
 def _attribute(attributes: "ir.OpAttributeMap | ir.DictAttr") -> str | None:

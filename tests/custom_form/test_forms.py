@@ -112,6 +112,19 @@ def test_text_that_a_person_writes():
     assert 'nki.name = "tile"' in module.operation.get_asm() and "dims = array<i64: 0>" in module.operation.get_asm()
 
 
+def test_views_have_the_name_of_their_buffer():
+    module = read_module(HEAD + """
+  %tile = nki.buffer : memref<128x512xf32, "sbuf">
+  %part = nki.view %tile[0:128, 0:64]
+  %row = nki.view %x[0:1, 0:512]
+  return
+}
+""", "<text>")
+    text = custom_text(module)
+    assert "  %tile_0 = nki.view %tile[0:128, 0:64]\n" in text
+    assert "  %x_1 = nki.view %x[0:1, 0:512]\n" in text
+
+
 def test_views_whose_pattern_has_no_subscripts():
     """Between two ranges of one axis is a dim that repeats the elements: the pattern is an attribute, and the type
     follows."""
