@@ -11,6 +11,7 @@
 
 // Addresses and engines stay, and the note lists what NKI cannot express. Standard output has ruff's default format.
 // PLACED:      # Compiled for trn2. NKI cannot express: {{[0-9]+}} semaphores, {{[0-9]+}} queues
+// PLACED-NEXT: # separate instruction.
 // PLACED-NEXT: @nki.jit
 // PLACED-NEXT: def scale(x):
 // PLACED:      rows = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.sbuf, address=(0, 0))

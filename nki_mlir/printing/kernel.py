@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from math import prod
 from pathlib import Path
+from textwrap import wrap
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import Location, shortened, warn_once
@@ -55,6 +56,7 @@ class FormatWarning(UserWarning):
 
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+WIDTH = 88                              # of comments and docstrings: the width of code in ruff's default format
 SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
 
 
@@ -189,26 +191,41 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
 
 
 def _file_text(name: str, out: KernelText, inputs: Sequence[NamedTensor], reciprocals: bool) -> str:
-    described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
     constants = any("shared_constant(np." in line for line in out.lines)
     written = {t.name for t in inputs if any(re.match(
         rf"\s*(nl\.store\({t.name}\b|nisa\.\w+\(dst={t.name}\b|{t.name}\[.*\] \+?= )", line) for line in out.lines)}
-    notes = [f"# {note}" for note in out.placement.notes] if out.placement is not None else []
+    notes = out.placement.notes if out.placement is not None else []
     simulated = sorted({name for line in out.lines for name in SIMULATED_CALL.findall(line)})
     if out.unordered:
-        notes.append(f"# {'Beta' if out.beta else f'Release {out.release}'} cannot express: "
+        notes.append(f"{'Beta' if out.beta else f'Release {out.release}'} cannot express: "
                      f"{counted(out.unordered, 'order of a single instruction', 'orders of single instructions')}.")
     if simulated and not out.beta:
-        notes.append(f"# No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
+        notes.append(f"No device has {', '.join(simulated)}: the simulator alone runs this kernel.")
         if "nl.divide" in simulated and not reciprocals:
-            notes.append("# nki-translate --reciprocals prints quotients as products, whose last bit may differ.")
+            notes.append("nki-translate --reciprocals prints quotients as products, whose last bit may differ.")
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
     shown = "\n".join([*parameters, *out.lines])
     imports = beta_generation.imports_of(shown) if out.beta else imports_of(shown)
     imports += "import numpy as np\n" * constants
-    head = [imports, "", *notes, "@nki.jit", f"def {name}({', '.join(parameters)}):",
-            f'    """{described}."""']
+    comments = [line for note in notes for line in wrap(note, WIDTH, initial_indent="# ", subsequent_indent="# ")]
+    head = [imports, "", *comments, "@nki.jit", f"def {name}({', '.join(parameters)}):", *_docstring(inputs)]
     return "\n".join([*head, *out.lines, ""])
+
+
+def _docstring(inputs: Sequence[NamedTensor]) -> list[str]:
+    """Return the lines of the docstring, which break between two tensors."""
+    tensors = [f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs] or ["Takes no tensors"]
+    lines = ['    """' + ", ".join(tensors) + '."""']
+    if len(lines[0]) <= WIDTH:
+        return lines
+    lines = ['    """' + tensors[0]]
+    for tensor in tensors[1:]:
+        if len(f"{lines[-1]}, {tensor},") <= WIDTH:
+            lines[-1] += f", {tensor}"
+        else:
+            lines[-1] += ","
+            lines.append(f"    {tensor}")
+    return [*lines[:-1], f"{lines[-1]}.", '    """']
 
 
 def imports_of(text: str) -> str:
