@@ -137,7 +137,7 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
             for i, source in enumerate(self.shuffle):
                 # A source of fewer partitions is read by every group.
                 at = start + source if src.shape[0] > start + source else source
-                if source != KEEP and start + i < dst.shape[0] and at < src.shape[0]:
+                if source != KEEP and start + i < dst.shape[0]:
                     result[start + i] = src[at]
         return result
 

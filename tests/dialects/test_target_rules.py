@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules of targets for one instruction: where tiles begin, what a mask leaves open, and what errors say to do."""
+
+from dataclasses import replace
+
+import pytest
+
+from nki_mlir.dialects.access import Constraint, Linear, Tile
+from nki_mlir.dialects.op import changed
+from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.target_rules import StartPartition, rows_around
+from nki_mlir.dialects.verifier import dtype_advice
+from nki_mlir.machine import machine_named
+
+from .samples import SAMPLES, tile
+
+TRN2 = machine_named("trn2")
+
+
+def part(first: int, rows: int, column: int = 3, columns: int = 5) -> Tile:
+    """Rows and columns of a tile of all partitions."""
+    return tile("sbuf 128x16xf32").patterned(partition=Linear(first), free=Linear(column), dims=((1, rows), (1, columns)))
+
+
+@pytest.mark.parametrize("first, rows, start", [
+    (0, 1, 0), (5, 1, 0), (31, 1, 0), (31, 2, 0), (31, 33, 0), (31, 34, 0), (32, 1, 32), (40, 5, 32), (40, 24, 32),
+    (40, 25, 0), (64, 64, 64), (65, 63, 64), (70, 40, 64), (96, 32, 96), (100, 28, 96), (90, 6, 64), (90, 7, 64), (90, 38, 64)])
+def test_rows_around_a_tile__begin_where_engines_can(first: int, rows: int, start: int) -> None:
+    result = rows_around(TRN2, part(first, rows))
+    assert result is not None
+    around, inside = result
+    assert around.access.partition == Linear(start) and around.access.free == Linear(3)
+    assert around.access.dims == ((1, first - start + rows), (1, 5))
+    assert inside == range(first - start, first - start + rows)
+    assert TRN2.legal_start_partition(start, around.shape[0])
+
+
+def test_rows_around_a_tile_that_a_loop_moves__are_unknown() -> None:
+    assert rows_around(TRN2, part(0, 4).patterned(partition=Linear(0, ((0, 32),)))) is None
+
+
+@pytest.mark.parametrize("mask, limits, reported", [
+    ((), (), True), ((Constraint(Linear(-1, (), ((0, 1),))),), (), False),
+    ((), (Constraint(Linear(-1, (), ((0, 1),))),), False)])
+def test_masks_and_limits__leave_open_where_tiles_begin(mask: tuple, limits: tuple, reported: bool) -> None:
+    """Each leaves rows out, so that the parts that remain may begin at other partitions."""
+    op = SAMPLES["nisa.tensor_scalar"].make(dst=part(5, 4), src=part(5, 4))
+    broken = findings(changed(op, lambda t: replace(t), mask=mask, limits=limits), TRN2)
+    assert [type(f.error) for f in broken] == [StartPartition] * (2 * reported)
+    assert [f.error.values["operand"] for f in broken] == ["dst", "src"] * reported
+
+
+@pytest.mark.parametrize("operand, expected, advice", [
+    ("index", "an integer type", "convert it first, for example with nl.copy(x, dtype=nl.int32)"),
+    ("src", "bfloat16 or float32", "convert it first, for example with nl.copy(x, dtype=nl.bfloat16)"),
+    ("src", "float16, float32", "convert it first, for example with nl.copy(x, dtype=nl.float16)"),
+    ("src", "a packed type", "convert it first, for example with nl.copy(x, dtype=...)"),
+    ("dst", "an integer type", "create it with dtype=nl.int32"), ("dst_scale", "uint8", "create it with dtype=nl.uint8"),
+    ("dst", "a packed type", "create it with a packed type")])
+def test_advice_about_dtypes__names_the_first_one_that_is_allowed(operand: str, expected: str, advice: str) -> None:
+    assert dtype_advice(operand, expected) == advice
