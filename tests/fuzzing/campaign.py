@@ -66,7 +66,7 @@ ENDLESS = 20                        # seconds after which a kernel's loop counts
 
 @dataclass
 class Outcome:
-    """How far an input came: ``refused``, ``read``, ``executed`` or ``failed``, and the rule or reason."""
+    """The outcome of an input: ``refused``, ``read``, ``executed`` or ``failed``, and the rule or reason."""
 
     stage: str
     rule: str = ""
@@ -74,7 +74,7 @@ class Outcome:
 
 @dataclass
 class Tally:
-    """What became of an entry's inputs."""
+    """The counts of the outcomes of an entry's inputs."""
 
     stages: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class Tally:
 
 # -- the entries -------------------------------------------------------------------------------------------------------
 def of_file(suffix: str, on: str) -> Callable[[str | bytes, Path], str]:
-    """A file that nki-run takes: read, verified, run."""
+    """Return a function that reads, verifies and runs a file as nki-run does."""
     def judge(content: str | bytes, folder: Path) -> str:
         file = folder / f"input{suffix}"
         file.unlink(missing_ok=True)            # some file systems write what is there to the disk before they replace it
@@ -109,7 +109,7 @@ def of_file(suffix: str, on: str) -> Callable[[str | bytes, Path], str]:
 
 
 def of_passes(text: str, folder: Path) -> str:
-    """A module is read, then lowered to instructions; several functions in one are not a kernel that runs."""
+    """Read a module and lower it to instructions; a module of several functions is no kernel, and is read only."""
     module = read_module(text, "input.mlir")
     try:
         with module.context, ir.Location.unknown():
@@ -160,7 +160,7 @@ ENTRIES: dict[str, tuple[Callable[..., object], Callable[..., str]]] = {
 
 
 def outcome(entry: str, drawn: object, folder: Path) -> Outcome:
-    """What the entry says of an input. An exception that is not ours, and not the kernel's own, is a failure."""
+    """Judge an input. An exception is a failure if it is neither the toolchain's nor raised by the kernel itself."""
     try:
         return Outcome(ENTRIES[entry][1](drawn, folder))
     except NkiMlirError as error:
@@ -178,7 +178,7 @@ def outcome(entry: str, drawn: object, folder: Path) -> Outcome:
 
 # -- children ----------------------------------------------------------------------------------------------------------
 def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: float = math.inf) -> list[Outcome]:
-    """The outcomes of some inputs until a time, in a child; where that ends early, the last one is its failure."""
+    """Return the outcomes of inputs that a child judges until a time; if it dies, its last input is a failure."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -230,7 +230,7 @@ def drawn(entry: str, seed: int, number: int) -> object:
 
 
 def keep(entry: str, name: str, content: object) -> None:
-    """Write an input down, unless one of its rule is there."""
+    """Write an input to a file, unless the folder has one of the same rule."""
     folder = KEPT / entry
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "".join(c if c.isalnum() else "_" for c in name)

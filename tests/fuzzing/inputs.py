@@ -61,7 +61,7 @@ def number(rng: random.Random, near: int) -> int:
 
 # -- modules -----------------------------------------------------------------------------------------------------------
 def module(level: str, rng: random.Random) -> str:
-    """An operation of a class of the level: sizes, dtypes and attributes by their types."""
+    """Return an operation of a random class of the level, with sizes, dtypes and attributes drawn by type."""
     sample = SAMPLES[rng.choice([name for name in SAMPLES if name.startswith(f"{level}.")])]
     sizes = dict(rng.choice([{}, *sample.sizes]))
     changes: dict[str, object] = {}
@@ -81,7 +81,7 @@ def module(level: str, rng: random.Random) -> str:
 
 
 def value(kind: type, now: object, rng: random.Random) -> object:
-    """Another one of the attribute's type."""
+    """Return another value of the attribute's type."""
     if kind is bool:
         return not now
     if kind is int:
@@ -96,7 +96,7 @@ def value(kind: type, now: object, rng: random.Random) -> object:
 
 
 def damaged(text: str, rng: random.Random) -> str:
-    """Numbers become others, a word another one; a type that stands in several places changes in all of them."""
+    """Change numbers and a word of a text; a type that occurs repeatedly changes everywhere."""
     for _ in range(rng.choice((1, 1, 2))):
         change = rng.randrange(4)
         numbers = list(NUMBER.finditer(text))
@@ -115,7 +115,7 @@ def damaged(text: str, rng: random.Random) -> str:
 
 @cache
 def parts_of(folder: str) -> list[str]:
-    """The modules of the FileCheck tests of a level."""
+    """Return the modules of the FileCheck tests of a level."""
     files = sorted((ROOT / "lit_tests" / folder).glob("*.mlir"))
     return [part for file in files if "invalid" not in file.name
             for part in re.split(r"^// -----.*\n", file.read_text(), flags=re.MULTILINE)]
@@ -123,27 +123,27 @@ def parts_of(folder: str) -> list[str]:
 
 @cache
 def weights_of(folder: str) -> list[float]:
-    """How often each of these modules is drawn: those of large tensors, which take long, seldom."""
+    """Return the weights with which modules are drawn; modules with large tensors, which take long, have small ones."""
     shapes = [re.findall(r"(?:memref|tensor)<((?:\d+x)+)", part) for part in parts_of(folder)]
     return [min(1.0, USUAL / max([prod(map(int, shape.split("x")[:-1])) for shape in of_part], default=1))
             for of_part in shapes]
 
 
 def from_tests(folder: str, rng: random.Random) -> str:
-    """A module of a FileCheck test, damaged or with another size."""
+    """Return a module of a FileCheck test, damaged or with another size."""
     text = re.sub(r"//.*", "", rng.choices(parts_of(folder), weights_of(folder))[0])
     text = damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
     return from_tests(folder, rng) if sorts_many(text) and rng.random() < 0.9 else text
 
 
 def sorts_many(text: str) -> bool:
-    """Whether a module compiles to a long network of exchanges: in 0.3% of the inputs, two thirds of the time."""
+    """Return whether a module compiles to a long network of exchanges: 0.3% of inputs take two thirds of the time."""
     extents = [int(n) for shape in re.findall(r"tensor<((?:\d+x)+)", text) for n in shape.split("x")[:-1]]
     return ("stablehlo.sort" in text or "chlo.top_k" in text) and max(extents, default=0) > SORTED
 
 
 def resized(text: str, rng: random.Random) -> str:
-    """A size that types have becomes another one throughout the text, so that types still agree."""
+    """Replace a size of types throughout the text, so that types still agree."""
     sizes = {size for shape in re.findall(r"(?:memref|tensor)<((?:\d+x)+)", text) for size in shape.split("x")[:-1]}
     if not sizes:
         return text
@@ -154,7 +154,7 @@ def resized(text: str, rng: random.Random) -> str:
 
 @lru_cache(maxsize=2 * POOL)
 def random_module(seed: int, level: str) -> str:
-    """A random nki module, lowered to a level."""
+    """Return a random nki module, lowered to a level."""
     text = ModuleWriter(seed).text
     if level == "nki":
         return text
@@ -165,7 +165,7 @@ def random_module(seed: int, level: str) -> str:
 
 
 def nki_module(rng: random.Random, pool: int) -> str:
-    """One operation, or a random module of many that is damaged or has another size."""
+    """Return one operation, or a random module of many, damaged or with another size."""
     if rng.random() < 0.95:
         return module("nki", rng)
     text = random_module(pool * POOL + rng.randrange(POOL), "nki")
@@ -173,7 +173,7 @@ def nki_module(rng: random.Random, pool: int) -> str:
 
 
 def waist_module(rng: random.Random, pool: int) -> str:
-    """A module of a FileCheck test, or a random nki module that is lowered, damaged or with another size."""
+    """Return a module of a FileCheck test or a lowered random module, damaged or with another size."""
     if rng.random() < 0.8:
         return from_tests("waist", rng)
     text = random_module(pool * POOL + rng.randrange(POOL), "linalg")
@@ -183,7 +183,7 @@ def waist_module(rng: random.Random, pool: int) -> str:
 # -- streams -----------------------------------------------------------------------------------------------------------
 @lru_cache(maxsize=2 * POOL)
 def stream(seed: int) -> bytes:
-    """Streams of 2 to 8 statements: what is wrong with small ones is found in less time."""
+    """Return streams of 2 to 8 statements, as small ones find a defect in less time."""
     return encode_program(emit_code(RandomCode(seed, 2 + seed % 7).code, Emission(unroll_limit=10)))
 
 
@@ -193,7 +193,7 @@ def assembly_of(seed: int) -> str:
 
 
 def assembly(rng: random.Random, pool: int) -> str:
-    """Random streams; of damaged ones, numbers, the order of lines, or a line twice or not at all."""
+    """Return random streams, some with changed numbers, exchanged lines, or a line repeated or deleted."""
     text = assembly_of(pool * POOL + rng.randrange(POOL))
     if rng.random() < 0.2:
         return text
@@ -211,7 +211,7 @@ def assembly(rng: random.Random, pool: int) -> str:
 
 
 def binary(rng: random.Random, pool: int) -> bytes:
-    """The same as binaries, a byte of a section another one, or bytes less or more; checksums fit."""
+    """Return random streams as binaries, some with a changed byte or another length; checksums are recomputed."""
     data = stream(pool * POOL + rng.randrange(POOL))
     if rng.random() < 0.3:
         return data
@@ -233,7 +233,7 @@ WRITERS = {"beta": BetaWriter, "current": CurrentWriter}
 
 
 class KernelMutation(Mutation):
-    """Changes anything but what counts the iterations of a ``while`` loop: without it no loop has to end."""
+    """Changes any node except a counter of a ``while`` loop, without which the loop might not end."""
 
     counts_iterations = True            # whether the program has such statements
 

@@ -21,7 +21,7 @@ Array = np.ndarray
 
 
 def widened(values: Any) -> Array:
-    """Elements as the engines compute with them: float32."""
+    """Return elements as float32, in which the engines compute."""
     with np.errstate(all="ignore"):
         return np.asarray(values).astype(np.float32)
 
@@ -53,7 +53,7 @@ def fmod(a: Array, b: Array) -> Array:
 
 
 def _test(compare: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """A comparison gives 1 or 0."""
+    """Return a comparison whose result is 1 or 0."""
     return lambda a, b: compare(a, b).astype(np.float32)
 
 
@@ -81,13 +81,13 @@ SYNONYMS = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "mini
 
 
 def operator(op: Any) -> str:
-    """The name of an operator, given by a function of the language, one of NumPy, or a string."""
+    """Return the name of an operator: a function of the language or of NumPy, or a string."""
     name = op if isinstance(op, str) else getattr(op, "__name__", str(op))
     return SYNONYMS.get(name, name)
 
 
 def on_bits(name: str, a: Array, b: Array, bits: int) -> Array:
-    """An operator on bits, of operands as int64; shifts by as many bits as there are, or more, move all out."""
+    """Apply an operator on bits to int64 operands; a shift by ``bits`` or more moves all bits out."""
     if name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
         return BITS[name](a, b)
     inside = (b >= 0) & (b < bits)
@@ -236,7 +236,7 @@ def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array
 
 
 def fold_axes(name: str, a: Operand, axes: tuple[int, ...], active: Array | None = None) -> Array:
-    """A reduction over several axes, in the order of their elements in memory; they are gone from the result."""
+    """Reduce over several axes in the order of their elements in memory; the result does not have these axes."""
     remaining_axes = [k for k in range(a.values.ndim) if k not in axes]
     order = (*remaining_axes, *sorted(axes))
     shape = tuple(a.values.shape[k] for k in remaining_axes)

@@ -39,24 +39,24 @@ class Storage:
         return self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype.numpy)
 
     def grains(self, index: np.ndarray, dtype: DType) -> np.ndarray:
-        """The grains that elements of a type lie in."""
+        """Return the numbers of the grains that contain elements of a type."""
         ratio = dtype.itemsize // self.grain
         return index if ratio == 1 else (index[..., None] * ratio + np.arange(ratio))
 
     def refine(self, size: int) -> None:
-        """Grains of so many bytes at most."""
+        """Split the grains so that none has more bytes than ``size``."""
         if size < self.grain:
             factor, self.grain = self.grain // size, size
             self.written, self.writer, self.reader = (np.repeat(a, factor) for a in
                                                       (self.written, self.writer, self.reader))
 
     def index_of(self, element: int, dtype: DType) -> tuple[int, ...]:
-        """Where in the tensor as it was declared an element lies."""
+        """Return an element's indices in the tensor as declared."""
         return tuple(map(int, np.unravel_index(min(element * dtype.itemsize // self.dtype.itemsize, self.count - 1),
                                                self.shape)))
 
     def note(self, index: np.ndarray, dtype: DType, writes: bool, accumulates: bool = False) -> None:
-        """Record an access to elements, and report what it must not meet."""
+        """Record an access to elements, and report earlier accesses whose order with it is undefined."""
         current().actions += 1
         if not index.size:
             return
@@ -142,7 +142,7 @@ class View:
 
     # -- views of it ---------------------------------------------------------------------------------------------------
     def like(self, change: Any) -> Any:
-        """The view whose arrays are what a function of NumPy makes of this one's."""
+        """Return the view whose arrays are those of this view under a NumPy function."""
         return type(self)(self.storage, change(self.index), self.dtype,
                           None if self.active is None else change(self.active),
                           None if self.outside is None else (change(self.outside[0]), change(self.outside[1])))
@@ -166,7 +166,7 @@ class View:
         return result
 
     def where(self, condition: Any) -> Any:
-        """The view that a mask in its subscript leaves (beta 4.5)."""
+        """Return the view of which a mask in its subscript makes elements active (beta 4.5)."""
         condition = np.broadcast_to(np.asarray(condition, bool), self.shape)
         active = condition if self.active is None else condition & self.active
         return type(self)(self.storage, self.index, self.dtype, active, self.outside)
@@ -182,7 +182,7 @@ class View:
         return self.like(lambda array: np.transpose(array, tuple(axes)))
 
     def reinterpret(self, dtype: Any) -> Any:
-        """The same bytes as elements of another type: the last dimension scales with its size."""
+        """Return the same bytes as elements of another dtype: the last dimension scales with its size."""
         dtype = dtype_of(dtype)
         old, new = self.dtype.itemsize, dtype.itemsize
         self.storage.refine(new)
@@ -200,7 +200,7 @@ class View:
 
     # -- its elements --------------------------------------------------------------------------------------------------
     def looked_at(self, mask: Any = None) -> np.ndarray | None:
-        """The places that an access under a mask touches (None: all)."""
+        """Return which elements an access under a mask touches (None: all)."""
         if mask is None or mask is True or (isinstance(mask, np.bool_) and mask):
             chosen = None
         else:
@@ -221,7 +221,7 @@ class View:
             raise OutOfBounds(text)
 
     def read(self, mask: Any = None, quietly: bool = False, accumulates: bool = False) -> np.ndarray:
-        """The elements at the places that a mask leaves, 0 at the others."""
+        """Return the active elements, and 0 for the others."""
         chosen = self.looked_at(mask)
         self.check_bounds(chosen)
         elements = self.storage.elements(self.dtype)
@@ -236,7 +236,7 @@ class View:
         return values
 
     def write(self, values: Any, mask: Any = None, accumulates: bool = False) -> None:
-        """Put values, converted to the view's type, to the places that a mask leaves."""
+        """Write values, converted to the view's dtype, to the active elements."""
         chosen = self.looked_at(mask)
         self.check_bounds(chosen)
         values = np.broadcast_to(convert(values, self.dtype), self.shape)
@@ -245,7 +245,7 @@ class View:
         self.storage.note(index, self.dtype, writes=True, accumulates=accumulates)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """``view[...] = value``: a result that was made just before is rounded here alone, another value is copied."""
+        """Assign to a part. The result of the operation just before is rounded here only; other values are copied."""
         target = self[key]
         if not isinstance(value, View):
             target.write(value)
@@ -257,7 +257,7 @@ class View:
             target.write(stretched(value.read(), target), stretched(value.active, target))
 
     def written(self) -> np.ndarray:
-        """At which places something was written."""
+        """Return which elements have been written."""
         bits = self.storage.written[self.storage.grains(np.maximum(self.index, 0), self.dtype)]
         return bits.all(axis=-1) if bits.ndim > self.ndim else bits
 
@@ -310,7 +310,7 @@ def fresh(kind: type[View], values: Any, dtype: DType, mask: Any = None, explici
 
 
 def allocate(kind: type[View], shape: Sequence[int], dtype: Any, space: str, name: str = "", written: bool = False) -> Any:
-    """A view of all of a new storage."""
+    """Return a view of all elements of a new storage."""
     shape, dtype = tuple(int(n) for n in shape), dtype_of(dtype)
     storage = Storage(space, dtype, prod(shape), name or space, written)
     storage.shape = shape

@@ -26,11 +26,11 @@ class Finding:
 
 
 class OutOfBounds(IndexError):
-    """An element that is looked at lies outside of its tensor."""
+    """An access touches an element outside of its tensor."""
 
 
 def line() -> int:
-    """The line of the kernel's source that runs."""
+    """Return the line of the kernel's source that runs."""
     frame = sys._getframe(1)
     while frame and frame.f_code.co_filename not in SOURCES:
         frame = frame.f_back
@@ -56,7 +56,7 @@ class Access:
     accumulates: bool = False
 
     def meets(self, other: "Access", declared: tuple[Step, ...]) -> str:
-        """Why the order of the two is open, or nothing. ``declared``: where the tensor came to be."""
+        """Return why the order of two accesses is undefined, or "". ``declared``: the tensor's iterations."""
         if self.program != other.program:
             return "" if min(self.program, other.program) < 0 else f"programs {other.program} and {self.program}"
         for depth, (a, b) in enumerate(zip(other.path, self.path)):
@@ -107,7 +107,7 @@ class Program:
     actions: int = 0                    # accesses to memory so far
 
     def count(self, what: Any) -> int:
-        """How often this program came to something before."""
+        """Count an event of this program, and return how often it happened before."""
         self.counts[what] = self.counts.get(what, -1) + 1
         return self.counts[what]
 
@@ -115,7 +115,7 @@ class Program:
         return Access(self.number, self.path, line(), accumulates)
 
     def loop(self, numbers: Sequence[int], parallel: bool) -> Iterator[int]:
-        """The iterations of a loop; those of a parallel one in any order."""
+        """Run the iterations of a loop; those of a parallel loop in any order."""
         around, loop = self.path, next(self.run.loops)
         order = list(numbers)
         if parallel and self.run.shuffle is not None:
@@ -129,7 +129,7 @@ class Program:
             self.path = around
 
     def meet(self, kind: Any, members: Sequence[int], value: Any) -> dict[int, Any]:
-        """What each member brings to their n-th meeting of a kind; all wait for all."""
+        """Return the values of all members at their n-th meeting of a kind, after all have reached it."""
         key = (kind, tuple(members), self.count(("meeting", kind, tuple(members))))
         brought = self.run.meetings.setdefault(key, {})
         brought[self.number] = value
@@ -137,7 +137,7 @@ class Program:
         return brought
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        """Give the turn to programs that can go on, until this one can."""
+        """Let other programs run until this one is ready."""
         run = self.run
         with run.turn:
             run.waiting[self.number] = ready

@@ -13,7 +13,7 @@ from .tensors import Tensor, operands, result
 
 
 def type_of(*values: Any) -> DType:
-    """The type of a function of operands: promoted; numbers beside a tile are weak (3.5)."""
+    """Return the dtype of a function of operands: their promotion, in which numbers beside a tile are weak (3.5)."""
     types = [v.dtype if isinstance(v, View) else weak(0) if isinstance(v, np.ndarray) else weak(v) for v in values]
     promoted = types[0]
     for one in types[1:]:
@@ -84,13 +84,13 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
 
 
 def both(a: arithmetic.Operand, b: arithmetic.Operand) -> tuple[np.ndarray, np.ndarray]:
-    """Two operands to choose from: integers stay exact, else float32."""
+    """Return both operands of a selection: integers if both are, else float32."""
     if a.dtype.kind != "float" and b.dtype.kind != "float":
         return a.values.astype(np.int64), b.values.astype(np.int64)
     return arithmetic.widened(a.values), arithmetic.widened(b.values)
 
 
-# -- operators of tensors (3.1); with index expressions they give tiles, which may be indices again (4.4) ----------------------------------------------------------------------------------------
+# -- operators of tensors (3.1); with index expressions they give tiles, which may be indices again (4.4) ----
 def _operator(name: str, swapped: bool) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if other is None:

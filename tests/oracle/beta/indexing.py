@@ -20,7 +20,7 @@ __all__ = ["affine_range", "arange", "bfp16", "ds", "finfo", "fp32", "mgrid", "n
 
 # -- 5.1: loops --------------------------------------------------------------------------------------------------------
 def affine_range(*bounds: Any, **_: Any) -> Iterator[int]:
-    """Iterations that do not depend on each other: in any order."""
+    """Return iterations in any order, as they do not depend on each other."""
     return current().loop(range(*map(number, bounds)), parallel=True)
 
 
@@ -84,7 +84,7 @@ bfp16 = SimpleNamespace(min=-np.inf)
 
 
 def finfo(dtype: Any) -> Any:
-    """The largest and the least number of a float type."""
+    """The limits of a float type: its largest and its least number."""
     limits = ml_dtypes.finfo(dtype_of(dtype).numpy)
     return SimpleNamespace(min=float(limits.min), max=float(limits.max), eps=float(limits.eps), bits=limits.bits)
 

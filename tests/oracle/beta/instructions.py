@@ -90,20 +90,20 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 
 
 
 def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **_: Any) -> Any:
-    """From where a run-time index in the subscript says (4.4)."""
+    """Copy from a position that a run-time index in the subscript selects (4.4)."""
     return tensor_copy(src, mask=mask, dtype=dtype)
 
 
 def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = None,
                             **_: Any) -> None:
-    """To where a run-time index in the subscript says (4.4)."""
+    """Copy to a position that a run-time index in the subscript selects (4.4)."""
     active, (a,), _shape = operands((src,), mask, dst.shape)
     dst.write(a.values, active)
 
 
 def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None,
                            dtype: Any = None, **_: Any) -> None:
-    """``dst`` becomes ``src`` where the predicate is not zero."""
+    """Set ``dst`` to ``src`` where the predicate is not zero."""
     active, (flags, a), _shape = operands((predicate, src), mask, dst.shape)
     chosen = (flags.values != 0) ^ bool(reverse_pred)
     dst.write(a.values, chosen if active is None else chosen & active)
@@ -127,7 +127,7 @@ def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
 
 
 def start(initial: Any, partitions: int) -> np.ndarray:
-    """A value for each partition: a number, or what a [P, 1] tile holds."""
+    """Return a value for each partition: a number, or the elements of a [P, 1] tile."""
     values = widened(initial.read()).reshape(-1) if isinstance(initial, View) else np.float32(initial)
     return np.broadcast_to(values, (partitions,)).astype(np.float32)
 
@@ -195,7 +195,7 @@ def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce
 
 
 def write_rows(reduce_res: Any, rows: np.ndarray, active: np.ndarray | None) -> None:
-    """What instructions write beside their tile: the rows in which a mask leaves something."""
+    """Write the second result of an instruction, in the rows that have an active element."""
     if reduce_res is not None:
         left = None if active is None else active.reshape(active.shape[0], -1).any(axis=1).reshape(reduce_res.shape)
         reduce_res.write(rows.reshape(reduce_res.shape), left)
@@ -243,7 +243,7 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **_: Any) -> Any:
 
 def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None,
                   **_: Any) -> Any:
-    """x where a condition on places holds, else a value."""
+    """Return x where a condition on positions holds, else a value."""
     active, (a,), shape = operands((on_true_tile,), mask)
     values = np.where(np.broadcast_to(pred, shape), widened(a.values), np.float32(on_false_value))
     return result(values, a.dtype, active, dtype)

@@ -20,7 +20,7 @@ __all__ = ["all_reduce", "atomic_rmw", "broadcast_to", "copy", "device_print", "
 
 
 class Buffer(str):
-    """A memory: equal to its name, ``space`` is what holds it."""
+    """A memory, which equals its name; ``space`` names the memory that contains its tensors."""
 
     @property
     def space(self) -> str:
@@ -32,7 +32,7 @@ sbuf, psum, hbm, private_hbm, shared_hbm = map(Buffer, ("sbuf", "psum", "hbm", "
 
 # -- 3.2: creation -----------------------------------------------------------------------------------------------------
 def ndarray(shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
-    """A tensor; in shared HBM one for all programs: the n-th that each of them asks for."""
+    """Return a tensor. In shared HBM all programs get the same one from their n-th call."""
     made_in = sbuf if buffer is None else buffer if isinstance(buffer, Buffer) else Buffer(getattr(buffer, "space", buffer))
     if made_in == shared_hbm:
         shared = current().run.shared
@@ -69,7 +69,7 @@ def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "",
 
 
 def shared_constant(constant: Any, dtype: Any = None, **_: Any) -> Any:
-    """An array as a tensor in HBM."""
+    """Return an array as a tensor in HBM."""
     constant = np.asarray(constant)
     tensor = allocate(Tensor, constant.shape, constant.dtype if dtype is None else dtype, HBM, "constant")
     tensor.write(constant)
@@ -87,7 +87,7 @@ def as_tile(src: Any) -> Any:
 
 
 def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = None, **_: Any) -> Any:
-    """HBM to a new tile in SBUF, converted where a type is given."""
+    """Copy from HBM to a new tile in SBUF, converted if the call names a dtype."""
     src = as_tile(src)
     active = active_of(src.shape, mask, src)
     active = without_outside(src, active) if skips(mode) else active
@@ -95,7 +95,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = None, **_
 
 
 def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, **_: Any) -> None:
-    """A tile or a number to HBM, converted to its type."""
+    """Copy a tile or a number to HBM, converted to the dtype of the destination."""
     target = as_tile(dst)
     if isinstance(value, View):
         if value.ndim != target.ndim or value.shape != target.shape:
@@ -120,14 +120,14 @@ def skips(mode: Any) -> bool:
 
 
 def without_outside(view: Any, active: np.ndarray | None) -> np.ndarray | None:
-    """``oob_mode.skip``: what leaves the tensor is left out (4.4)."""
+    """Return the active elements without those outside of the tensor, as ``oob_mode.skip`` does (4.4)."""
     if view.outside is None:
         return active
     return view.index >= 0 if active is None else active & (view.index >= 0)
 
 
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """[N, M] in HBM to a tile [M, N]."""
+    """Load [N, M] from HBM as a tile [M, N]."""
     active = active_of(src.shape, mask, src)
     return result(src.read(active).T, src.dtype, None if active is None else active.T, dtype)
 
@@ -162,7 +162,7 @@ def expand_dims(data: Any, axis: Any) -> Any:
 
 
 def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """What it is assigned to becomes ``op`` of itself and x; x where nothing was written yet."""
+    """Return a value whose assignment sets the target to op(target, x), or to x where nothing has been written yet."""
     active, (a,), _shape = operands((x,), mask)
     name, default = arithmetic.operator(op), a.dtype if dtype is None else dtype_of(dtype)
     pending = result(a.values, default, active, dtype)
@@ -172,7 +172,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
 
 
 def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """x of all programs that differ in these ids alone, combined; all get it."""
+    """Combine x of all programs that differ in these ids alone; each of them gets the result."""
     active, (a,), _shape = operands((x,), mask)
     program, axes = current(), [program_axes] if isinstance(program_axes, int) else list(program_axes)
     grid = program.run.grid
@@ -202,7 +202,7 @@ def device_print(prefix: str, x: Any, *, mask: Any = None, **_: Any) -> None:
 
 # -- 6.3: random numbers, any values of the range ----------------------------------------------------------------------
 def chances(shape: Sequence[int]) -> np.ndarray:
-    """Numbers in [0, 1): what a run gives is compared where it is the same for all of them."""
+    """Return numbers in [0, 1); tests compare only results that are the same for any of them."""
     run = current().run
     run.random = True
     largest = np.float32(1 - 2.0 ** -24)
@@ -215,11 +215,11 @@ def rand(shape: Sequence[int], dtype: Any = np.float32, **_: Any) -> Any:
 
 
 def random_seed(seed: Any, *, mask: Any = None, **_: Any) -> None:
-    """Nothing that can be seen."""
+    """Set the seed, which has no visible effect."""
 
 
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """0 with that probability, else x (6.3, 7.4)."""
+    """Return 0 with the probability, else x (6.3, 7.4)."""
     active, (a, probability), shape = operands((x, rate), mask, x.shape)
     keep = chances(shape) >= arithmetic.widened(probability.values)
     return result(np.where(keep, a.values, np.zeros((), a.values.dtype)), a.dtype, active, dtype)

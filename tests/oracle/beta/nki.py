@@ -13,7 +13,7 @@ tensor = Tensor
 
 
 def _decorator(name: str) -> Callable[..., Any]:
-    """Each makes a kernel of a function; keywords change how it runs, not what it means."""
+    """Return a decorator that makes kernels; its keywords do not change values."""
     def decorate(func: Any = None, *_: Any, **options: Any) -> Any:
         if func is None:
             return lambda function: decorate(function, **options)

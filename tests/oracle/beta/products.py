@@ -16,7 +16,7 @@ __all__ = ["matmul", "transpose"]
 
 
 def flat(tile: Any) -> Any:
-    """[P, N]: free axes as one."""
+    """Return the elements as [P, N]: all free axes as one."""
     return tile.reshape((tile.shape[0], prod(tile.shape[1:])))
 
 
@@ -73,7 +73,7 @@ def transposed(data: Any, mask: Any, dtype: Any, space: str, axes: Sequence[int]
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """``nl.transpose``: [P, F] to [F, P]."""
+    """``nl.transpose``: return [P, F] as [F, P]."""
     return transposed(x, mask, dtype, SBUF)
 
 

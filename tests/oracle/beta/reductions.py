@@ -19,7 +19,7 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def shape_of_rows(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
-    """The axes are gone, or 1; below rank two a 1 stays at the end."""
+    """Return the shape without the reduced axes, or with extent 1 there; axes of extent 1 fill it up to two."""
     if keepdims:
         return tuple(1 if k in axes else n for k, n in enumerate(shape))
     left = tuple(n for k, n in enumerate(shape) if k not in axes)
@@ -27,7 +27,7 @@ def shape_of_rows(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
 
 
 def any_left(active: np.ndarray | None, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray | None:
-    """Which results something went into."""
+    """Return which results have an active operand."""
     return None if active is None else active.any(axis=axes).reshape(shape)
 
 
@@ -42,7 +42,7 @@ def reduction(op: str, x: Any, axis: Any, dtype: Any, mask: Any, keepdims: bool,
 
 
 def average(a: Operand, axes: tuple[int, ...], active: np.ndarray | None) -> np.ndarray:
-    """The mean of what is left, as float32."""
+    """Return the mean of the active elements as float32."""
     left = np.ones(a.values.shape, bool) if active is None else active
     with np.errstate(all="ignore"):
         total = np.where(left, widened(a.values), 0).astype(np.float64).sum(axis=axes)
@@ -70,12 +70,12 @@ def all(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> 
 
 
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_: Any) -> Any:
-    """float32 for integers."""
+    """Return the mean, in float32 if x has integers."""
     return reduction("average", x, axis, dtype, mask, keepdims, floating(x.dtype))
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """Of the population."""
+    """Return the variance of the population: the divisor is the number of elements."""
     active, (a,), shape = operands((x,), mask)
     axes = axes_of(axis, len(shape))
     left = np.ones(shape, bool) if active is None else active
@@ -89,7 +89,7 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> 
 
 
 def floating(dtype: Any) -> Any:
-    """What composites give: floats of the input's type, float32 for integers (6.3)."""
+    """Return the dtype of composed functions: the input's if that is a float, else float32 (6.3)."""
     return dtype if dtype.kind == "float" else FLOAT32
 
 
@@ -120,7 +120,7 @@ def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype:
 
 # -- registers that rows are reduced into (7.3, 7.4) -------------------------------------------------------------------
 def reduce_rows(name: str, values: np.ndarray, active: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The reduction of float32 values over all free axes as [P, 1], and which rows something went into."""
+    """Return the reduction of float32 values over all free axes as [P, 1], and the rows that have an active element."""
     axes = tuple(range(1, values.ndim))
     shape = (values.shape[0], 1)
     rows = fold_axes(name, Operand(values, FLOAT32), axes, active).reshape(shape)
@@ -128,7 +128,7 @@ def reduce_rows(name: str, values: np.ndarray, active: np.ndarray | None) -> tup
 
 
 def gathered(data: Any, indices: Any, mask: Any, dtype: Any) -> Any:
-    """``nl.gather_flattened``: of each partition the elements at the indices (6.3)."""
+    """``nl.gather_flattened``: return the elements of each partition at the indices (6.3)."""
     active, (places,), shape = operands((indices,), mask)
     rows = data.reshape((data.shape[0], product_of(data.shape[1:])))
     index = np.where(True if active is None else active, places.values.astype(np.int64), 0)
@@ -142,13 +142,13 @@ def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = 
 
 def tensor_reduce(op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any = None, negate: bool = False,
                   keepdims: bool = False, **_: Any) -> Any:
-    """``nisa.tensor_reduce``: over free axes; ``negate`` multiplies what comes out by -1 (7.4)."""
+    """``nisa.tensor_reduce``: reduce over free axes; ``negate`` multiplies the result by -1 (7.4)."""
     name = "average" if operator(op) in ("mean", "average") else operator(op)
     return reduction(name, data, axis, dtype, mask, keepdims, None, negate)
 
 
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """``nisa.tensor_partition_reduce``: [P, ...] to [1, ...] (7.5)."""
+    """``nisa.tensor_partition_reduce``: reduce [P, ...] to [1, ...] (7.5)."""
     active, (a,), shape = operands((data,), mask)
     values = fold_axes(operator(op), a, (0,), active).reshape(1, *shape[1:])
     return result(values, a.dtype, None if active is None else active.any(axis=0, keepdims=True), dtype)

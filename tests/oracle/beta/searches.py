@@ -18,7 +18,7 @@ from .tensors import active_of, operands, result, stretch
 
 
 def rows_of(tile: Any, mask: Any) -> tuple[Operand, np.ndarray]:
-    """[P, N] values, and which of them are left."""
+    """Return the values as [P, N], and which of them are active."""
     active, (a,), shape = operands((tile,), mask)
     flat = (shape[0], prod(shape[1:]))
     left = np.ones(flat, bool) if active is None else active.reshape(flat)
@@ -26,7 +26,7 @@ def rows_of(tile: Any, mask: Any) -> tuple[Operand, np.ndarray]:
 
 
 def per_row(left: np.ndarray, width: int) -> np.ndarray:
-    """Of results of so many columns a row: written where the row has something left."""
+    """Return which of ``width`` results a row are written: those of rows with an active element."""
     return np.broadcast_to(left.any(axis=1, keepdims=True), (left.shape[0], width))
 
 
@@ -104,7 +104,7 @@ def nc_match_replace8(*, data: Any, vals: Any, imm: Any, dst_idx: Any = None, ma
 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Sequence[int], *, dtype: Any = None, mask: Any = None,
                       **_: Any) -> None:
-    """``dst[i] = src[shuffle_mask[i]]`` within each 32 partitions; 255 leaves what is there."""
+    """Set ``dst[i] = src[shuffle_mask[i]]`` within each 32 partitions; where the mask is 255, dst keeps its value."""
     active = active_of(dst.shape, mask)
     P = dst.shape[0]
     old, rows = src.read(quietly=True), np.arange(P)
@@ -118,7 +118,7 @@ def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Sequence[int], *, dtype:
 
 def local_gather(src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *,
                  mask: Any = None, **_: Any) -> Any:
-    """For each 16 partitions: their indices, down the partitions first, and at each of them so many elements."""
+    """Copy elements at each index of 16 partitions, whose list of indices runs down the partitions first."""
     P, n = src_buffer.shape[0], num_elem_per_idx
     flat = src_buffer.read(quietly=True).reshape(P, -1)
     indices = index.read().reshape(P, -1).astype(np.int64)
@@ -136,7 +136,7 @@ def local_gather(src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_val
 
 
 def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **_: Any) -> Any:
-    """[1, n] to [1, 2, n]: where the run of equal ids begins, and one past where it ends; (n, -1) for id 0."""
+    """Return as [1, 2, n] the first position of the run of each id and one past its last; (n, -1) for id 0."""
     ids = segment_ids.read().reshape(-1)
     n = ids.size
     bounds = np.zeros((1, 2, n), np.int64)
@@ -152,7 +152,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **_: Any) -> Any:
 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = None,
              dge_mode: Any = None, mode: Any = None, **_: Any) -> None:
-    """HBM or SBUF to HBM or SBUF, converted; what leaves a tensor is an error, or left out; may combine."""
+    """Copy between HBM and SBUF, converted or combined; elements outside of a tensor are errors, or skipped."""
     if isinstance(src, View):
         if src.shape != dst.shape:
             dst, src = meeting(dst, src)

@@ -108,12 +108,12 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def stretch(value: Any, shape: tuple[int, ...]) -> Any:
-    """A tile or number as an operand of that shape."""
+    """Broadcast a tile to a shape; numbers stay."""
     return value.broadcast(shape) if isinstance(value, View) and value.shape != shape else value
 
 
 def active_of(shape: tuple[int, ...], mask: Any, *views: Any) -> np.ndarray | None:
-    """The places of an operation that its mask and those of its operands leave (4.5); None: all."""
+    """Return which elements of an operation are active under its mask and its operands' masks (4.5); None: all."""
     parts = [placed(np.asarray(mask, bool), shape)] if mask is not None else []
     parts += [stretch(v, shape).active for v in views if isinstance(v, View) and v.active is not None]
     chosen = None
@@ -124,14 +124,14 @@ def active_of(shape: tuple[int, ...], mask: Any, *views: Any) -> np.ndarray | No
 
 
 def placed(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A mask of fewer axes than the operation: its first one is that of the partitions, the others are the last."""
+    """Reshape a mask of fewer axes than the operation: its first axis is the partitions', the others the last ones."""
     if 1 < mask.ndim < len(shape):
         return mask.reshape(mask.shape[0], *(1,) * (len(shape) - mask.ndim), *mask.shape[1:])
     return mask
 
 
 def aligned(values: Sequence[Any]) -> Sequence[Any]:
-    """Values of rows, [P, 1], beside tiles of several free axes."""
+    """Reshape values of rows, [P, 1], to the rank of the other operands."""
     rank = max(len(shape_of(v)) for v in values)
     return [v.reshape((v.shape[0],) + (1,) * (rank - 1))
             if isinstance(v, View) and v.ndim < rank and v.size == v.shape[0] else v for v in values]
@@ -139,7 +139,7 @@ def aligned(values: Sequence[Any]) -> Sequence[Any]:
 
 def operands(values: Sequence[Any], mask: Any = None, shape: tuple[int, ...] | None = None, quietly: bool = False,
              accumulates: bool = False) -> tuple[np.ndarray | None, list[Operand], tuple[int, ...]]:
-    """The active places, what the operands hold there, and the shape that they broadcast to, partitions included."""
+    """Return the active elements, the operands' values, and the shape to which they broadcast, partitions included."""
     values = aligned(values)
     shape = np.broadcast_shapes(*map(shape_of, values)) if shape is None else shape
     active = active_of(shape, mask, *values)
@@ -156,10 +156,10 @@ def operands(values: Sequence[Any], mask: Any = None, shape: tuple[int, ...] | N
 
 
 def result(values: Any, default: DType, mask: Any = None, dtype: Any = None, space: str = SBUF) -> Any:
-    """A new tile: of the type that the kernel names, or of the default."""
+    """Return a new tile of the dtype that the kernel names, or of the default."""
     return fresh(Tensor, values, default if dtype is None else dtype_of(dtype), mask, dtype is not None, space)
 
 
 def scalar_index(value: Any) -> Any:
-    """An operand that may be a tile of one element where a number is meant."""
+    """Return the number in a tile of one element; other operands stay."""
     return number(value) if isinstance(value, View) else value

@@ -18,5 +18,5 @@ mutable = mutable_tensor
 
 
 def scalar(value: Any) -> Any:
-    """What a [1, 1] tile holds now, or a Python value."""
+    """Return the current value of a [1, 1] tile, or a Python value."""
     return value.read().reshape(-1)[0].item() if isinstance(value, View) else value

@@ -26,7 +26,7 @@ class Shape(tuple):
 
 @dataclass(frozen=True)
 class Address:
-    """What the run time adds: a number, one a row, or columns for each group of partitions (3.6, 3.7)."""
+    """The offset that the run time adds: a number, one a row, or columns for each group of partitions (3.6, 3.7)."""
 
     kind: str                       # scalar, vector, columns
     source: Any                     # a register or a tile
@@ -41,7 +41,7 @@ class Address:
 
 
 def step(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the language: what it reads of random numbers makes all that it writes random."""
+    """Wrap a function of the language, so that it marks its results as random if an operand is."""
     @wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         state = current().state if running() else {}
@@ -55,7 +55,7 @@ def step(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Window:
-    """So many elements from one on whose number is in a register."""
+    """A slice of ``size`` elements whose start is in a register."""
 
     start: Any
     size: int

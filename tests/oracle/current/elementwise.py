@@ -136,7 +136,7 @@ def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0,
 
 def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
                       name: str | None = None) -> Instruction:
-    """4.2: activation whose total starts anew."""
+    """4.2: activation that resets the registers before it adds to them."""
     value = activate(op, scaled(data, scale, bias))
     put(dst, value)
     total = accumulated("scalar", reduce_cmd.reset_reduce, operator(reduce_op), value)
@@ -169,7 +169,7 @@ def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None
 def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
                          reverse0: bool = False, reduce_cmd: Any = reduce_cmd.reset_reduce, reduce_init: Any = None,
                          reduce_res_negate: bool = False, name: str | None = None) -> Instruction:
-    """4.3: dst = op0(data, operand0), and what reduce_op makes of it along the free axes."""
+    """4.3: dst = op0(data, operand0), and its reduction by reduce_op along the free axes."""
     value = combine(op0, floats(data), operand(operand0), reverse0)
     put(dst, value)
     total = accumulated("vector", reduce_cmd, operator(reduce_op), value, None if reduce_init is None else operand(reduce_init))
@@ -192,7 +192,7 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
 def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
                   reduce_cmd: Any = reduce_cmd.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
                   name: str | None = None) -> Instruction:
-    """4.3: dst = on_true where the predicate holds, else on_false; the largest of it."""
+    """4.3: dst = on_true where the predicate holds, else on_false; and each row's maximum."""
     chosen = (rows(predicate) != 0) != reverse_pred
     value = np.where(chosen, floats(on_true), operand(on_false)).astype(np.float32)
     put(dst, value)

@@ -16,7 +16,7 @@ def generator(name: str = "vector") -> np.random.Generator:
 
 
 def chosen(dst: NkiTensor, values: np.ndarray, wrap: bool = False) -> Instruction:
-    """Values that a generator has chosen: what is made of them is not comparable."""
+    """Write values of a generator, and mark the tile so that tests do not compare what depends on it."""
     dst.random = True
     return put(dst, values, wrap=wrap)
 
@@ -41,7 +41,7 @@ def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> Instru
 
 
 def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None) -> Instruction:
-    """4.3: 0 with a probability; what stays is not scaled."""
+    """4.3: 0 with a probability; the other elements are not scaled."""
     values, probability = rows(data), operand(prob)
     dropped = generator().random(values.shape) < probability
     if not ((probability > 0) & (probability < 1)).any():
@@ -56,7 +56,7 @@ def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> Instruction:
 
 
 def rand_set_state(src_seeds: NkiTensor, engine: Any = engine.gpsimd, name: str | None = None) -> Instruction:
-    """4.3: a state that rand_get_state gave, or any other."""
+    """4.3: set a state, from rand_get_state or any other."""
     seeds = [int(n) & 0xFFFFFFFF for n in rows(src_seeds).reshape(-1)]
     current().state[f"generator of {engine_of(engine, 'gpsimd')}"] = np.random.default_rng(seeds)
     return Instruction()

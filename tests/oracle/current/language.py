@@ -51,13 +51,13 @@ def is_on_chip(buffer: MemoryRegion) -> bool:
 
 
 def region(storage: Storage) -> MemoryRegion:
-    """Where a tensor lies; inputs are shared where cores are two (8.2)."""
+    """Return the memory of a tensor; inputs are in shared HBM if a launch has two cores (8.2)."""
     return getattr(storage, "region", shared_hbm if num_programs() > 1 else private_hbm)
 
 
 # -- creation (6.1) --------------------------------------------------------------------------------------------------------
 def ndarray(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "", address: Any = None) -> NkiTensor:
-    """Memory that nothing has written. Cores of a launch share what is in shared HBM, by name or by order (5)."""
+    """Return unwritten memory. Cores of a launch share tensors in shared HBM, by name or by order of calls (5)."""
     if isinstance(shape, int):
         shape = (shape,)
     program = current()
@@ -100,7 +100,7 @@ def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = 
 
 
 def tile(values: Any, dtype: Any, buffer: MemoryRegion = sbuf) -> NkiTensor:
-    """A new tile that holds values."""
+    """Return a new tile with values."""
     values = np.asarray(values)
     result = ndarray(values.shape, dtype, buffer)
     result.write(values)
@@ -108,7 +108,7 @@ def tile(values: Any, dtype: Any, buffer: MemoryRegion = sbuf) -> NkiTensor:
 
 
 def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
-    """An array of the host, in HBM, in a type that release 0.2 could name."""
+    """Return an array of the host as a tensor in HBM, of a dtype that release 0.2 could name."""
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     kind = dtype_of(values.dtype if dtype is None else dtype)
     values = convert(values, kind)
@@ -127,7 +127,7 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Any = None) -> Nki
 
 
 def rand(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """Uniform in [0, 1)."""
+    """Return numbers that are uniform in [0, 1)."""
     tensor = ndarray(shape, dtype, buffer, name)
     generators.rand2(tensor, 0.0, 1.0)
     return tensor
@@ -244,7 +244,7 @@ def ds(start: Any, size: int) -> Any:
 
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """The order of the program is the only one here."""
+    """Do nothing, as the oracle runs in program order."""
     yield
 
 
@@ -278,7 +278,7 @@ def unique_name(name: str) -> str:
 
 
 def generation() -> str:
-    """The target: gen2, gen3 or gen4."""
+    """Return the target: gen2, gen3 or gen4."""
     names = {"trn1": "gen2", "inf2": "gen2", "trn2": "gen3", "trn3": "gen4"}
     chosen = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
     return names.get(chosen, chosen)
@@ -314,7 +314,7 @@ tile_size = TileSize()
 
 
 def assigned(cls: type) -> list[str]:
-    """The names that the text of a class assigns or annotates."""
+    """Return the names that the text of a class assigns or annotates."""
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body      # type: ignore[attr-defined]
     targets = [t for s in body for t in getattr(s, "targets", [getattr(s, "target", None)])]
     return [t.id for t in targets if isinstance(t, ast.Name)]

@@ -16,7 +16,7 @@ from .tensor import NkiTensor
 
 
 class Instruction:
-    """What each call returns (section 3): ``depends_on`` says what the order of the program says already."""
+    """The result of each call (section 3). ``depends_on`` does nothing, as the oracle runs in program order."""
 
     def depends_on(self, *producers: "Instruction") -> "Instruction":
         return self
@@ -28,7 +28,7 @@ def flat(values: np.ndarray) -> np.ndarray:
 
 
 def rows(tile: NkiTensor, unwritten: bool = False, group: int = 16) -> np.ndarray:
-    """The elements as they are; ``unwritten``: what a destination held before counts for what is not written."""
+    """Return the elements unconverted. ``unwritten``: the view is a destination, whose old values may be unwritten."""
     if unwritten:
         return flat(np.array(tile.resolved(group).storage.elements(tile.dtype)[np.maximum(tile.places(group), 0)]))
     return flat(tile.read(group=group))
@@ -49,7 +49,7 @@ def operand(x: Any) -> np.ndarray:
 
 
 def numbers(x: Any, dtype: np.dtype) -> np.ndarray:
-    """An operand of an operation on integers."""
+    """Return an operand of an operation on integers."""
     if isinstance(x, NkiTensor):
         return rows(x).astype(dtype)
     wide = np.asarray(0 if x is None else int(x), np.int64)
@@ -86,7 +86,7 @@ def on_the_way(values: np.ndarray, src: NkiTensor, dst: NkiTensor) -> np.ndarray
 
 # -- 1.5: operators ----------------------------------------------------------------------------------------------------
 def abs_max(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The one of larger magnitude, with its sign; of equal ones the second."""
+    """Return the operand of larger magnitude, with its sign; the second if both are equal."""
     return np.where(np.isnan(a) | (np.abs(a) > np.abs(b)), a, b)
 
 
@@ -154,12 +154,12 @@ IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "m
 
 
 def lanes(engine: str) -> np.ndarray:
-    """128 numbers of an engine, which instructions leave to later ones."""
+    """Return an engine's 128 registers, which later instructions read."""
     return current().state.setdefault(f"accumulators of {engine}", np.zeros(128, np.float32))
 
 
 def started(engine: str, command: Any, op: Any, partitions: int, initial: Any = None) -> np.ndarray:
-    """What the registers hold before an instruction adds to them."""
+    """Return the values of the registers before an instruction adds to them."""
     if command.name in ("reset", "reset_reduce"):
         return np.full(partitions, IDENTITY[operator(op)], np.float32)
     if command.name == "load_reduce":

@@ -16,7 +16,7 @@ BY_PATH = {"language": nl, "isa": nisa, "collectives": ncc, "nki": nki, "typing"
 
 
 def names(code: CodeType) -> Iterator[str]:
-    """The names that code takes from its module, that of inner functions included."""
+    """Return the names that code reads from its module, also in inner functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -24,13 +24,13 @@ def names(code: CodeType) -> Iterator[str]:
 
 
 class Surroundings:
-    """Functions with the same code and other surroundings: what comes from ``packages`` is replaced in them."""
+    """Rebuilds functions with other globals, in which the oracle's objects replace those of ``packages``."""
 
     def __init__(self, *packages: str) -> None:
         self.packages, self.rebuilt = tuple(f"{name}." for name in packages), {}
 
     def kernel(self, kernel: Any) -> Kernel:
-        """Of a kernel, or of a function that is to be one."""
+        """Rebuild a kernel, or a function as a kernel."""
         return Kernel(self.function(getattr(kernel, "func", kernel)), generation, getattr(kernel, "grid", ()))
 
     def function(self, function: Any) -> Any:

@@ -12,7 +12,7 @@ from .tensor import NkiTensor
 
 
 def transfer(dst: NkiTensor, src: NkiTensor, skip: bool, axes: tuple[int, ...] | None = None) -> Instruction:
-    """Element by element in the order of both; what has a number out of bounds is left out, or an error."""
+    """Copy element by element in the order of both views; elements at indices out of bounds are skipped, or errors."""
     require(PSUM not in (dst.space, src.space), "DMA cannot access PSUM")
     order = (lambda a: a) if axes is None else (lambda a: a.transpose(axes))
     into, out_of = dst.places(), order(src.places())
@@ -53,7 +53,7 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: Any = None, priority: in
 
 def dma_compute(dst: NkiTensor, srcs: Any, reduce_op: Any, scales: Any = None, unique_indices: bool = True,
                 oob_mode: Any = oob_mode.error, name: str | None = None) -> Instruction:
-    """4.5: dst = the sum of the sources; of one source dst += src where dst was written (open 29)."""
+    """4.5: dst = the sum of the sources; with one source, dst += src where dst was written (open 29)."""
     require(getattr(reduce_op, "__name__", "") == "add" and 1 <= len(srcs) <= 16, "dma_compute adds up to 16 sources")
     require(scales is None or all(s == 1.0 for s in scales), "the scales are 1.0")
     there = dst.places() >= 0
