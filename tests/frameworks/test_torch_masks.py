@@ -137,6 +137,18 @@ def test_selected_elements(function):
             torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize("function", [
+    lambda x, y: x.masked_select(y > 0).sum(), lambda x, y: x[:, 1:].masked_select(y[:, :1] > 0).mean(),
+    lambda x, y: y[0].masked_select(x[1:] > 0).square().sum(), lambda x, y: y[:, :1].masked_select(x[1] > 0).amax()],
+    ids=["one_shape", "rows", "elements_of_a_row", "both"])
+def test_masked_select__takes_shapes_that_broadcast(function):
+    text = stablehlo_of(torch.export.export(Program(function), (X, Y)))
+    expected = function(X, Y)
+    for run in (run_linked, simulate_linked):
+        torch.testing.assert_close(torch.from_numpy(run(text, [X.numpy(), Y.numpy()])[0]), expected, rtol=1e-5, atol=1e-5,
+                                   equal_nan=True)
+
+
 def test_masks_of_deep_programs__are_compared_once():
     """Each layer reads the previous one twice, so that 2 ** 40 paths lead to the mask."""
     def deep(x, y):

@@ -151,6 +151,10 @@ def test_check__is_a_fact_for_what_follows() -> None:
     ("native.ahead = [[0, 256]], native.fixed", "native.words, native.spread = 8 : i64", "whole vectors of bfloat16"),
     ("native.ahead = [[0, 256]]", "native.streams = [0]", "not an array<i64: ...>"),
     ("native.ahead = [[0, 256]], native.fixed", "native.spread = 3 : i64", "has no 3 equal parts"),
+    ("native.ahead = [[0, 256]], native.fixed", "native.spread = 0 : i64", "has no 0 equal parts"),
+    ("native.ahead = [[0, 256]], native.fixed", "native.spread = -4 : i64", "has no -4 equal parts"),
+    ("native.ahead = [[0, 256]], native.fixed", 'native.spread = "4"', "attribute 'native.spread' is not an integer"),
+    ("native.ahead = [[0, 256]], native.fixed", "native.spread = 4.0 : f32", "'native.spread' is not an integer"),
     ("native.ahead = [[0, 256]], native.fixed", "native.spread = 4 : i64", "neither spread nests nor operations"),
     ("scf.for %i = %c0 to %c4", "scf.for %i = %c0 to %c0", "has constant bounds")])
 def test_marks__that_passes_do_not_write_are_refused(old: str, new: str, problem: str) -> None:

@@ -170,3 +170,24 @@ def test_vectors__are_halved_from_the_least_gain_on(ratio: float, percent: int, 
 @pytest.mark.skipif(host.lanes() != WITH_32_REGISTERS, reason="no registers of 64 bytes")
 def test_gain_of_halves__is_a_positive_number() -> None:
     assert 0.2 < host_measurements.gain_of_halves() < 5
+
+
+def test_factors__are_prefetched_if_they_leave_the_second_cache_one_after_the_other() -> None:
+    """The distance is that of the loop's next factor, which lies behind or before all of this one."""
+    columns, depth, slot, turns = tile_of(64).width, 32, 5, 16
+    rows = 8 * tile_of(64).rows
+    nest = Nest((rows, columns, depth), frozenset({2}), (
+        Operand(FLOAT32, (1, 0, rows)), Operand(FLOAT32, (0, 1, columns))), 0, (Operand(FLOAT32, (columns, 1, 0)),),
+        MULTIPLY_ADD, (4,))
+    assert prefetched_positions(nest)
+    size = columns * depth * FLOAT32.itemsize
+
+    def ahead(step: int, span: range = range(turns), least: int = turns * size, **changes: object) -> int:
+        region = ByteRegion("factors", Linear(), turns * size, Linear(64, ((slot, step), (slot + 1, 4 * step))))
+        call = {"nest": nest, "symbols": (), "regions": [ByteRegion("rows", Linear(), 1, Linear(0, ((slot, 8),))), region]}
+        return function_pass("prefetch-factors", f"least={least}").ahead(SimpleNamespace(**call | changes), slot, span)
+    assert [ahead(step) for step in (size, size + 4, -size, 3 * size)] == [size, size + 4, -size, 3 * size]
+    assert ahead(size - 4) == ahead(4 - size) == ahead(0) == 0
+    assert ahead(size, range(0, 2 * turns, 2)) == 2 * size and ahead(size // 2, range(0, 2 * turns, 2)) == size
+    assert ahead(size, range(turns - 1)) == 0 and ahead(size, least=turns * size + 1) == 0
+    assert ahead(size, symbols=(Linear(),)) == 0 and ahead(size, nest=row_function(64)) == 0

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The simulator by itself: deadlock, semaphore range, poison, registers, arguments."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import RegisterDivision
+from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.dtypes import INT32, UINT8
+from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.deadlock import Deadlock
-from nki_mlir.targets.neuron.execution import PADDING, element
+from nki_mlir.targets.neuron.execution import PADDING, element, on_padded_rows
 from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.simulated_core import SemaphoreRange, WrongArrays
 from nki_mlir.targets.neuron.simulator import StepLimit, simulate
+
+from ...dialects.samples import SAMPLES
 
 HEADER = """\
 .nki_isa 1
@@ -181,3 +187,19 @@ def test_element__is_read_where_padded_rows_have_it(dtype):
         start = free * dtype.itemsize
         expected = array[partition, start:start + dtype.itemsize].copy().view(dtype.numpy)[0]
         assert element(tile, array) == expected
+
+
+def test_padded_rows__are_longer_on_chip_only():
+    """The memories on chip have longer rows; the patterns of accesses, and arrays in HBM, stay as they are."""
+    op = SAMPLES["nisa.dma_copy"].make(dst="sbuf 4x6xf32", src="hbm 4x6xf32")
+    rows = on_padded_rows(op)
+    assert (rows.dst.base_shape, rows.src.base_shape) == ((4, 6 + PADDING), (4, 6))
+    assert (rows.dst.access, rows.src.access) == (op.dst.access, op.src.access)
+    assert (rows.dst.label, rows.src.label) == ("dst", "src")
+    unnamed = changed(op, lambda tile: replace(tile, label=""), dst=replace(op.dst, label="t"))
+    assert (on_padded_rows(unnamed).dst.label, on_padded_rows(unnamed).src.label) == ("t", "src")
+    source = np.arange(24, dtype=np.float32).reshape(4, 6)
+    memory = np.full((4, 6 + PADDING), -1, np.float32)
+    compile_op(rows)([memory, source], ())
+    np.testing.assert_array_equal(memory[:, :6], source)
+    assert (memory[:, 6:] == -1).all()
