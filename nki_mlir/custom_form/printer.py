@@ -10,6 +10,7 @@ import re
 
 from nki_mlir.bindings import Module, operations_of
 from nki_mlir.custom_form.aliases import shortened
+from nki_mlir.custom_form.diagonals import with_diagonal
 from nki_mlir.custom_form.lexing import VALUE, Cursor
 from nki_mlir.custom_form.operation_fields import BUFFER, DIALECTS
 from nki_mlir.custom_form.operation_printer import OperationPrinter
@@ -38,7 +39,7 @@ def custom_text(module: Module, with_locations: bool = False, with_aliases: bool
     text: str = module.operation.get_asm(enable_debug_info=with_locations, use_local_scope=not with_aliases)
     lines = ModulePrinter(module).run(named_text(module, text).split("\n"))
     if has_custom_form("\n".join(lines)):           # the reader names the arguments of no other text
-        lines = [_short_header(line) if FUNCTION.match(line) else line for line in lines]
+        lines = [_short_header(line) if FUNCTION.match(line) else with_diagonal(line) for line in lines]
     if not with_locations:
         lines = with_short_bodies(lines)
     text = "\n".join(lines)

@@ -2,7 +2,7 @@
 """Converts operations in their custom form to text that MLIR's parser reads; other text stays unchanged.
 
 ``{ |%in: f32| scalar.activation exp %in }`` is a body of one operation, whose value is yielded. An argument ``%x`` of a
-function that is a buffer in HBM has the name ``x``. A ``SourceMap`` leads
+function that is a buffer in HBM has the name ``x``. ``diagonal<128xf32, 1.0>`` is a constant. A ``SourceMap`` leads
 from the characters of the result to those of the text, for errors and locations.
 """
 
@@ -11,6 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from nki_mlir.bindings import Module, ir, operations_of
+from nki_mlir.custom_form.diagonals import FORM, diagonals_in
 from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing, end_of_item
 from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType, read_attributes
 from nki_mlir.custom_form.stream_reader import StreamReader
@@ -115,7 +116,7 @@ def line_and_column(lines: list[int], at: int) -> tuple[int, int]:
 def has_custom_form(text: str) -> bool:
     """Return whether a text may contain operations in their custom form. The check is cheap; if it returns False, the
     text has none."""
-    return CUSTOM.search(text) is not None or COMMENT_BRACE.search(text) is not None
+    return FORM in text or CUSTOM.search(text) is not None or COMMENT_BRACE.search(text) is not None
 
 
 def expanded(text: str) -> SourceMap:
@@ -146,6 +147,7 @@ class TextReader:
         at, end = 0, len(self.text)
         while (token := TOKEN.search(self.text, at)) is not None and token.start() < end and len(self.errors) < ERRORS:
             at = self.step(token)
+        self.edits += [Edit(start, end, [(dense, None)]) for start, end, dense in diagonals_in(self.text)]
 
     def step(self, token: "re.Match[str]") -> int:
         """Pass a token; return where to continue."""

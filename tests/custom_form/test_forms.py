@@ -3,6 +3,8 @@
 
 import sys
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from nki_mlir.cli import opt
@@ -110,6 +112,32 @@ def test_text_that_a_person_writes():
     assert "{ |%out: f32| scalar.activation exp %out }" in text
     assert "nki.view %arg1[0:128, 3:4] {dims = [0]}\n" in text
     assert 'nki.name = "tile"' in module.operation.get_asm() and "dims = array<i64: 0>" in module.operation.get_asm()
+
+
+@pytest.mark.parametrize("kind, value, shown", [
+    ("f32", np.float32(1), "diagonal<16xf32, 1.0>"), ("bf16", ml_dtypes.bfloat16(-0.5), "diagonal<16xbf16, -0.5>"),
+    ("i32", np.int32(-7), "diagonal<16xi32, -7>"), ("f32", np.float32(0.1), "diagonal<16xf32, 0.1>")])
+def test_a_constant_that_is_zero_beside_its_diagonal_is_one_word(kind, value, shown):
+    matrix = np.zeros((16, 16), value.dtype)
+    np.fill_diagonal(matrix, value)
+    dense = f'dense<"0x{matrix.tobytes().hex().upper()}">'
+    text = f'memref.global "private" constant @c : memref<16x16x{kind}, "hbm"> = {dense} {{alignment = 64 : i64}}\n'
+    short = custom_text(read_module(f"{text}{HEAD}  nki.unary exp %t = %t\n  return\n}}\n", "<text>"))
+    assert f'"hbm"> = {shown} {{alignment = 64 : i64}}\n' in short
+    assert dense in read_module(short, "<text>").operation.get_asm()
+    assert dense in custom_text(read_module(text, "<text>"))        # a text that other tools read, too
+
+
+def test_other_constants_keep_the_form_of_mlir():
+    matrix = np.eye(16, dtype=np.float32)
+    matrix[3, 4] = 2
+    text = ('memref.global "private" constant @c : memref<16x16xf32, "hbm"> = '
+            f'dense<"0x{matrix.tobytes().hex().upper()}">\n')
+    module = read_module(f"{text}{HEAD}  nki.unary exp %t = %t\n  return\n}}\n", "<text>")
+    assert text in custom_text(module)
+    wrong = 'memref.global "private" constant @c : memref<16x16xf32, "hbm"> = diagonal<16xf32, one>\n'
+    with pytest.raises(MalformedInput, match="expected attribute value"):
+        read_module(wrong, "<text>")
 
 
 def test_views_have_the_name_of_their_buffer():
