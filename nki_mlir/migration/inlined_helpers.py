@@ -132,7 +132,7 @@ class _Inliner(TreeTransformer):
         self.name, self.callee, self.note = name, callee, note
         self.used = {n.value for n in _nodes(caller) if isinstance(n, cst.Name)}
         self.lazy = 0
-        self.target = ""                # the name that the statement assigns the call to
+        self.targets: list[str] = []    # the names that the statement assigns the call to
         self.pending: list[list[_Body]] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -141,13 +141,13 @@ class _Inliner(TreeTransformer):
         if isinstance(node, cst.SimpleStatementLine):
             self.pending.append([])
             match node.body:
-                case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))],
-                                 value=cst.Call(func=function, args=arguments))] if (
-                        dotted(function) == self.name) and not any(
-                        n.value == target for a in arguments for n in _nodes(a.value) if isinstance(n, cst.Name)):
-                    self.target = target
+                case [cst.Assign(targets=[cst.AssignTarget(target=target)],
+                                 value=cst.Call(func=function, args=arguments))] if dotted(function) == self.name:
+                    targets = _names(target)
+                    read = {n.value for a in arguments for n in _nodes(a.value) if isinstance(n, cst.Name)}
+                    self.targets = [] if read & {*targets} else targets
                 case _:
-                    self.target = ""
+                    self.targets = []
         return super().on_visit(node)
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
@@ -164,8 +164,10 @@ class _Inliner(TreeTransformer):
         """Replace a call by the value that the function returns."""
         if dotted(original_node.func) != self.name or self.lazy or not self.pending:
             return updated_node
+        used = {*self.used}
         body = self._body(updated_node)
         if body is None or body.value is None:
+            self.used = used            # the names stay free
             return updated_node
         self.pending[-1].append(body)
         value = body.value
@@ -182,6 +184,9 @@ class _Inliner(TreeTransformer):
             case [cst.Expr(value=cst.Call(func=function) as call)] if dotted(function) == self.name and (
                     body := self._body(call)) is not None and body.value is None:       # a call without a result
                 statements = body.statements
+            case [cst.Assign(targets=[cst.AssignTarget(target=target)], value=value)] if bodies and _names(target) and (
+                    _names(target) == _names(value)):
+                statements = []
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Tuple() | cst.List() as target)],
                              value=cst.Tuple() as value)] if bodies and len(target.elements) == len(value.elements):
                 plain = value.with_changes(lpar=[], rpar=[])
@@ -189,9 +194,6 @@ class _Inliner(TreeTransformer):
                 statements = [*bodies[-1].statements, updated_node.with_changes(
                     body=[assigned], leading_lines=comments)]
                 bodies.pop()
-            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))],
-                             value=cst.Name(value=value))] if bodies and target == value:
-                statements = []
             case _ if bodies:
                 statements = [updated_node.with_changes(leading_lines=comments)]
             case _:
@@ -220,9 +222,10 @@ class _Inliner(TreeTransformer):
             names[parameter] = name = cst.Name(self._fresh(parameter))
             statements.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value)]))
         match self.callee.body.body[-1]:
-            case cst.SimpleStatementLine(body=[*_, cst.Return(value=cst.Name(value=local))]) if (
-                    self.target and local in bound and local not in names):
-                names[local] = cst.Name(self.target)
+            case cst.SimpleStatementLine(body=[*_, cst.Return(value=cst.BaseExpression() as returned)]):
+                results = _names(returned)
+                if len(results) == len(self.targets) and {*results} <= bound.keys() - names.keys():
+                    names |= {local: cst.Name(target) for local, target in zip(results, self.targets)}
         for local in bound:
             if local not in names:
                 names[local] = cst.Name(self._fresh(local))
@@ -298,6 +301,14 @@ class _WithoutNone(TreeTransformer):
         if isinstance(node.orelse, cst.If):
             self.later.add(node.orelse)
 
+    def leave_BooleanOperation(self, original_node: cst.BooleanOperation,
+                               updated_node: cst.BooleanOperation) -> cst.BaseExpression:
+        """Return the right side of ``dtype or x.dtype`` if ``dtype`` is None."""
+        match updated_node:
+            case cst.BooleanOperation(left=cst.Name(value=name), operator=cst.Or(), right=other) if name in self.absent:
+                return other
+        return updated_node
+
     def leave_If(self, original_node: cst.If, updated_node: cst.If
                  ) -> "cst.If | cst.RemovalSentinel | cst.FlattenSentinel[cst.BaseStatement]":
         """Return the statements that the test selects."""
@@ -325,6 +336,13 @@ def _nodes(tree: cst.CSTNode) -> list[cst.CSTNode]:
         nodes.append(node := pending.pop())
         pending += children_of(node)
     return nodes
+
+
+def _names(node: cst.BaseExpression) -> list[str]:
+    """Return the different names of a tuple or a list of names, or one name; none for any other expression."""
+    nodes = [e.value for e in node.elements] if isinstance(node, cst.Tuple | cst.List) else [node]
+    names = dict.fromkeys(n.value for n in nodes if isinstance(n, cst.Name))
+    return [*names] if len(names) == len(nodes) else []
 
 
 def _is_view(value: cst.BaseExpression) -> bool:

@@ -170,7 +170,7 @@ class Parameters:
         """Return what the uses of a parameter, here and in functions that get it, show that it is: a tensor in HBM, a
         tile, or a tensor in either memory."""
         kinds: set[str] = set()
-        names = {name, *_other_names(function, name)}
+        names, defaults = {name, *_other_names(function, name)}, defaults_of(function)
         for node in walked(function):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
                 if node.attr in TENSOR_ATTRIBUTES or node.attr in ("reshape", "broadcast_to", "astype"):
@@ -180,6 +180,9 @@ class Parameters:
                 if isinstance(owner, ast.Name) and owner.id in names and not (is_kernel and _is_item(node)):
                     kinds.add("tensor" if isinstance(node, ast.Subscript) else "")
             elif isinstance(node, ast.Call):
+                default = defaults.get(node.func.id) if isinstance(node.func, ast.Name) else None
+                if default is not None and function_fact(self.meaning(default)) != Fact():      # act=nl.silu
+                    kinds |= {"tile" for v in node.args if isinstance(v, ast.Name | ast.Subscript) and root(v) in names}
                 for alias in names:
                     self._in_call(node, alias, kinds, callers | {function.name})
         return kinds

@@ -112,9 +112,19 @@ class ProgramArguments:
         name, axis = read
         used = {n.id for n in walked(self.trees[function]) if isinstance(n, ast.Name)} | {
             n.arg for n in walked(self.trees[function]) if isinstance(n, ast.arg)}
-        names = [self.variable(caller, read) for caller in self.calls if caller not in self.helpers]
+        names = [self.variable(caller, read) for caller in self.kernels_of(function)]
         plain = READS[name] if axis is None else f"{READS[name]}_{axis}"
         return next((n for n in (*filter(None, names), plain) if n not in used), f"{plain}_")
+
+    def kernels_of(self, function: str) -> list[str]:
+        """Return the kernels that call a function, also through other functions, in the order of the text."""
+        callers, pending = set[str](), [function]
+        while pending:
+            callee = pending.pop()
+            new = {name for name, calls in self.calls.items() if callee in map(_name_of, calls)} - callers
+            callers |= new
+            pending += new
+        return [name for name in self.calls if name in callers - self.helpers]
 
     def variable(self, function: str, read: Read) -> str:
         """Return the variable of a function that is always what it reads of its program, or ""."""

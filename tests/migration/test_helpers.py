@@ -384,3 +384,47 @@ def test_function_that_a_package_hands_on(package, imports, prefix, tmp_path):
     assert all(file.report.is_complete for file in files.values())
     assert "row_index" not in "".join(file.new for file in files.values())
     assert "tile = nl.load(x[nl.ds(i * " in files["kernel.py"].new
+
+
+def test_parameter_that_only_a_default_function_reads_is_a_tile():
+    """`gate` is a tile, because the function that reads it, `act`, computes with tiles."""
+    new = same_values("""def gated(tile, gate, act=nl.sigmoid, scale=1.0):
+    return nl.multiply(tile, scale) * act(gate)
+
+
+@nki.jit
+def kernel(x):
+    def halved(tile, gate, scale=0.5):
+        return gated(tile, gate, scale=scale)
+
+""" + with_result("result = halved(tile, tile)"))
+    assert "act(gate))" in new
+
+
+def test_names_of_an_inlined_helper():
+    """The results get the names that the caller gives them, and locals keep theirs if these are free."""
+    new = same_values("""def halves(tile, rows, columns, dtype=None):
+    low = nl.copy(tile[rows, columns], dtype=dtype or tile.dtype)
+    high = nl.copy(tile[rows, columns + 8])
+    return low, high
+
+
+def store(out, tile, rows, columns, mask):
+    product = tile * 2.0
+    nl.store(out[rows, columns], product, mask=mask)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows, columns = nl.arange(100)[:, None], nl.arange(8)[None, :]
+    for i in nl.affine_range(2):
+        tile = nl.load(x[nl.ds(i * 100, 100), :])
+        first, second = halves(tile, rows, columns)
+        second, first = halves(tile, rows, columns)
+        store(out, first - second, i * 100 + rows, columns, i * 100 + rows < 200)
+        nl.store(out[i * 100 + rows, columns + 8], second)
+    return out
+""")
+    assert "first = nl.copy(tile[:, 0:8], dtype=tile.dtype)" in new and "second = nl.copy(tile[:, 0:8]" in new
+    assert "product = " in new and "product_2" not in new

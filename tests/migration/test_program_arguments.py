@@ -110,3 +110,19 @@ def test_factor_in_psum_is_copied(tmp_path):
     nl.store(out[0:16], total + nl.program_id(0))
     nl.store(out[16:24], nl.load(x[16:24]))"""), tmp_path, (1,))
     assert "factor = nl.copy(turned)" in new and "stationary=factor, moving=tile" in new and "moving=factor_2" in new
+
+
+def test_parameter_has_the_name_of_a_kernel_that_calls_the_function():
+    """Another kernel of the file has another variable for its program."""
+    text = kernel_with("nl.store(out[nl.ds(nl.program_id(0) * 8, 8)], rows_of(x))", """def rows_of(x):
+    return nl.load(x[nl.ds(nl.program_id(0) * 8, 8)])
+
+
+@nki.jit
+def other(x):
+    head = nl.program_id(0)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[nl.ds(head * 8, 8)], nl.load(x[nl.ds(head * 8, 8)]))
+    return out
+""")
+    assert "def rows_of(x, program_0):" in new_text(text)
