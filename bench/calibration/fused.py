@@ -21,12 +21,12 @@ def attention(q, k, v, separate=False, wide=False, group=1):
     queries, keys, values = (nl.load(x) for x in (q, k, v))
     blocks = s // MOVING
     kind = nl.float32 if wide else q.dtype
-    turned_values = nl.ndarray((s // (P * group), nl.par_dim(P), group, d), dtype=kind, buffer=nl.sbuf)
+    transposed_values = nl.ndarray((s // (P * group), nl.par_dim(P), group, d), dtype=kind, buffer=nl.sbuf)
     for j in nl.affine_range(s // (P * group)):
         bank = nl.ndarray((P, group, d), dtype=q.dtype, buffer=nl.psum)
         for g in nl.affine_range(group):
             bank[:, g, :] = nisa.nc_transpose(values[:, nl.ds((j * group + g) * P, P)])
-        turned_values[j] = nisa.activation(nl.copy, bank, dtype=kind)
+        transposed_values[j] = nisa.activation(nl.copy, bank, dtype=kind)
     for i in nl.affine_range(s // P):
         rows = nl.ndarray((blocks, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum)
         maxima = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
@@ -51,9 +51,9 @@ def attention(q, k, v, separate=False, wide=False, group=1):
             for g in nl.affine_range(group):
                 column = (j * group + g) * P
                 bank[:, g, :] = nisa.nc_transpose(powers[column // MOVING, :, nl.ds(column % MOVING, P)])
-            turned = nisa.activation(nl.copy, bank, dtype=kind)
+            transposed = nisa.activation(nl.copy, bank, dtype=kind)
             for g in nl.affine_range(group):
-                mixed += nisa.nc_matmul(turned[:, g, :], turned_values[j, :, g, :])
+                mixed += nisa.nc_matmul(transposed[:, g, :], transposed_values[j, :, g, :])
         nl.store(out[nl.ds(i * P, P), :], nisa.tensor_scalar(mixed, np.multiply, inverse, dtype=out.dtype))
     return out
 
@@ -65,10 +65,10 @@ def attention_in_steps(q, k, v):
     rows, blocks = s // P, s // MOVING
     out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)
     queries, keys, values = (nl.load(x) for x in (q, k, v))
-    turned_values = nl.ndarray((rows, nl.par_dim(P), d), dtype=nl.float32, buffer=nl.sbuf)
+    transposed_values = nl.ndarray((rows, nl.par_dim(P), d), dtype=nl.float32, buffer=nl.sbuf)
     for j in nl.affine_range(rows):
-        turned_values[j] = nl.copy(nisa.nc_transpose(values[:, nl.ds(j * P, P)]), dtype=nl.float32)
-    scores, shifted, powers, weights, turned = (
+        transposed_values[j] = nl.copy(nisa.nc_transpose(values[:, nl.ds(j * P, P)]), dtype=nl.float32)
+    scores, shifted, powers, weights, transposed = (
         nl.ndarray((rows, blocks, P, MOVING), nl.float32, buffer=nl.hbm) for _ in range(5))
     top, inverse = (nl.ndarray((P, rows), nl.float32, buffer=nl.sbuf) for _ in range(2))
     for i in nl.affine_range(rows):
@@ -99,13 +99,13 @@ def attention_in_steps(q, k, v):
             bank = nl.ndarray((P, MOVING), nl.float32, buffer=nl.psum)
             for g in nl.affine_range(MOVING // P):
                 bank[:, nl.ds(g * P, P)] = nisa.nc_transpose(tile[:, nl.ds(g * P, P)])
-            nl.store(turned[i, j], nl.copy(bank))
+            nl.store(transposed[i, j], nl.copy(bank))
     for i in nl.affine_range(rows):
         mixed = nl.zeros((P, d), nl.float32, buffer=nl.psum)
         for j in nl.affine_range(blocks):
-            tile = nl.load(turned[i, j])
+            tile = nl.load(transposed[i, j])
             for g in nl.affine_range(MOVING // P):
-                mixed += nisa.nc_matmul(tile[:, nl.ds(g * P, P)], turned_values[j * (MOVING // P) + g])
+                mixed += nisa.nc_matmul(tile[:, nl.ds(g * P, P)], transposed_values[j * (MOVING // P) + g])
         nl.store(out[nl.ds(i * P, P), :], nl.copy(mixed, dtype=out.dtype))
     return out
 
@@ -174,11 +174,11 @@ def swiglu(x, gate, up, down, block=4):
     kx, nh, kh, no = width // P, hidden // MOVING, hidden // P, width // MOVING
     out = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(rows // (P * block)):
-        turned = nl.ndarray((block, kx, nl.par_dim(P), P), dtype=x.dtype, buffer=nl.sbuf)
+        transposed = nl.ndarray((block, kx, nl.par_dim(P), P), dtype=x.dtype, buffer=nl.sbuf)
         for r in nl.affine_range(block):
             tile = nl.load(x[nl.ds((i * block + r) * P, P), :])
             for k in nl.affine_range(kx):
-                turned[r, k] = nisa.activation(nl.copy, nisa.nc_transpose(tile[:, nl.ds(k * P, P)]))
+                transposed[r, k] = nisa.activation(nl.copy, nisa.nc_transpose(tile[:, nl.ds(k * P, P)]))
         middle = nl.ndarray((block, kh, nl.par_dim(P), P), dtype=x.dtype, buffer=nl.sbuf)
         for h in nl.affine_range(nh):
             left, right = (nl.ndarray((kx, nl.par_dim(P), MOVING), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
@@ -188,9 +188,9 @@ def swiglu(x, gate, up, down, block=4):
             for r in nl.affine_range(block):
                 gated, raised = (nl.zeros((P, MOVING), nl.float32, buffer=nl.psum) for _ in range(2))
                 for k in nl.affine_range(kx):
-                    gated += nisa.nc_matmul(turned[r, k], left[k])
+                    gated += nisa.nc_matmul(transposed[r, k], left[k])
                 for k in nl.affine_range(kx):
-                    raised += nisa.nc_matmul(turned[r, k], right[k])
+                    raised += nisa.nc_matmul(transposed[r, k], right[k])
                 products = nisa.tensor_tensor(nisa.activation(nl.silu, gated), raised, np.multiply)
                 for t in nl.affine_range(MOVING // P):
                     middle[r, h * (MOVING // P) + t] = nisa.activation(

@@ -53,10 +53,10 @@ def transposing(a, b, block_m=1, block_n=1):
         for r in nl.affine_range(block_m):
             row = nl.load(a[nl.ds(i * rows + r * P, P), :])
             for s in nl.affine_range(steps // 4):
-                turned = nl.ndarray((P, 4 * P), dtype=a.dtype, buffer=nl.psum)
+                transposed = nl.ndarray((P, 4 * P), dtype=a.dtype, buffer=nl.psum)
                 for t in nl.affine_range(4):
-                    turned[:, nl.ds(t * P, P)] = nisa.nc_transpose(row[:, nl.ds((s * 4 + t) * P, P)])
-                left[s, :, r, :] = nl.copy(turned)
+                    transposed[:, nl.ds(t * P, P)] = nisa.nc_transpose(row[:, nl.ds((s * 4 + t) * P, P)])
+                left[s, :, r, :] = nl.copy(transposed)
         for j in nl.affine_range(n // columns):
             right = nl.ndarray((steps, nl.par_dim(P), columns), dtype=b.dtype, buffer=nl.sbuf)
             for s in nl.affine_range(steps):

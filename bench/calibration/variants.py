@@ -207,11 +207,11 @@ def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
     if added:
         updated_weight = nl.ndarray((k, n), dtype=x.dtype, buffer=nl.hbm)
         for s in nl.affine_range(steps):
-            turned = transposed(nl.load(down[nl.ds(s * P, P), :]), 0)
+            down_t = transposed(nl.load(down[nl.ds(s * P, P), :]), 0)
             for j in nl.affine_range(n // MOVING):
                 here = nl.ds(j * MOVING, MOVING)
                 nl.store(updated_weight[nl.ds(s * P, P), here],
-                         nl.add(nl.load(weight[nl.ds(s * P, P), here]), nisa.nc_matmul(turned, raised[:, here])))
+                         nl.add(nl.load(weight[nl.ds(s * P, P), here]), nisa.nc_matmul(down_t, raised[:, here])))
     lowered = [] if added else [nl.load(down[nl.ds(s * P, P), :]) for s in range(steps)]
     for i in nl.affine_range(m // (P * block)):
         left, small = [], []

@@ -16,7 +16,7 @@ MEETINGS: list = []                     # rules of programs that run side by sid
 
 
 def kind(dtype: DType) -> str:
-    """A dtype as the language names it."""
+    """Return the language's name of a dtype."""
     return f"nl.{dtype.name}_" if dtype is BOOL else f"nl.{dtype.name}"
 
 
@@ -124,7 +124,7 @@ class BetaWriter(Writer):
         return None
 
     def while_loop(self, count: int) -> None:
-        """A loop of the device: as often as a tile says."""
+        """Write a loop of the device, whose number of iterations is in a tile."""
         left, going = self.name("left"), self.name("going")
         self.emit(f"{left} = nl.full((1, 1), {count + 1}, nl.int32)")
         self.emit(f"{going} = scalar(True)")
@@ -149,7 +149,7 @@ class BetaWriter(Writer):
         self.conditional -= 1
 
     def update(self) -> None:
-        """Write a tile that was made before the loops, in them: whole, in part, or under a mask."""
+        """Write, in the loops, all or a part of a tile from before them, perhaps under a mask."""
         kept = self.pick(*self.kept)
         if any(loop.parallel for loop in self.loops):
             return
@@ -175,7 +175,7 @@ class BetaWriter(Writer):
 
     # -- results -------------------------------------------------------------------------------------------------------
     def let(self, expression: str, shape: tuple[int, ...], dtype: DType, facts: Facts, space: str = "sbuf") -> Tile:
-        """Assign an exact value to a new name: as it comes, or to a tile that is declared."""
+        """Assign an exact value to a new name or to a declared tile."""
         tile = Tile(self.name(), shape, dtype, facts, space)
         if space == "sbuf" and self.maybe(6):
             self.emit(f"{tile.text} = nl.full({shape}, 1, {kind(dtype)})")
@@ -195,7 +195,7 @@ class BetaWriter(Writer):
         self.store(Tile(name, shape, dtype, Facts()), *self.tolerance(dtype, rtol, atol))
 
     def store(self, tile: Tile, rtol: float = 0.0, atol: float = 0.0) -> None:
-        """To a new output, at the place of the loops' variables."""
+        """Store to a part of a new output, which the loop variables select."""
         counts = [loop for loop in self.loops if loop.symbolic]
         if self.conditional or any(loop.count == 0 for loop in counts):
             return
@@ -209,11 +209,11 @@ class BetaWriter(Writer):
         return self.spelled(self.draft())
 
     def spelled(self, draft: Program) -> Program:
-        """The same with calls spelled otherwise."""
+        """Return the program with other spellings of its calls."""
         return replace(draft, text=respelled(draft.text, self.draw, self.modules, self.hints))
 
     def draft(self) -> Program:
-        """Each call as its rule spells it."""
+        """Return the program with the spelling of each call that its rule has."""
         self.launch(self.grids)
         for _ in range(self.between(0, 2)):
             dtype = self.pick(FLOAT32, FLOAT32, *(d for d in self.dtypes if d.bits > 8 and d.name != "tfloat32"))

@@ -48,7 +48,7 @@ def flat(of_ranks: list) -> list[np.ndarray]:
 
 
 def results(kernel, program: Program, on: str) -> tuple[list[np.ndarray], list]:
-    """What it returns on each rank, and what it prints."""
+    """Return the results of each rank, and the printed text."""
     printed: list = []
     token = print_sink.set(lambda prefix, value: printed.append((prefix, value)))
     launched = kernel[program.grid if len(program.grid) > 1 else program.grid[0]] if program.grid else kernel
@@ -63,7 +63,7 @@ def results(kernel, program: Program, on: str) -> tuple[list[np.ndarray], list]:
 
 
 def differences(got: np.ndarray, expected: np.ndarray, output: Output) -> str:
-    """What differs, or nothing."""
+    """Return the differences as text, or ""."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"{output.name} is {got.dtype}{got.shape}, not {expected.dtype}{expected.shape}"
     if output.rtol or output.atol:
@@ -86,7 +86,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def check_oracle(outcomes: list[Outcome], got: list[np.ndarray], program: Program) -> None:
-    """The oracle says the same, where no generator of random numbers had a say, and finds nothing to blame."""
+    """Check that the oracle gives the same values, unless they depend on random numbers, and has no findings."""
     findings = [finding for outcome in outcomes for finding in outcome.findings]
     assert not findings, findings
     expected = flat([outcome.results for outcome in outcomes])

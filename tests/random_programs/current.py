@@ -90,7 +90,7 @@ class CurrentWriter(BetaWriter):
         super().branch()
 
     def update(self) -> None:
-        """Write a tile that was made before the loops, in them."""
+        """Write, in the loops, a tile from before them."""
         kept = self.pick(*self.kept)
         value = self.operand(kept.shape, self.dtypes, lambda t: t.facts.bound < inf)
         text, facts = value.text, value.facts

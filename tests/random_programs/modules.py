@@ -107,7 +107,7 @@ class ModuleWriter:
 
     @property
     def depth(self) -> int:
-        """The number of loops around what comes next."""
+        """Return the number of loops around the next statement."""
         return len(self.loops) - self.outermost
 
     # -- text ----------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class ModuleWriter:
         return self.draw.choice((-low, -low, self.draw.randint(-low, columns - 1 - high))), factors, steps
 
     def mask(self, shape: Sequence[int], one_in: int = 4) -> str:
-        """Mostly all elements; else one or two conditions on axes and loop variables."""
+        """Return a mask: mostly none, else one or two conditions on axes and loop variables."""
         if self.draw.randrange(one_in):
             return ALL_ELEMENTS
         axes, symbols = [f"d{k}" for k in range(len(shape))], [f"s{k}" for k in range(len(self.loops))]
@@ -262,7 +262,7 @@ class ModuleWriter:
         return _Loop(self, range(first, first + step * self.draw.choice(counts or (0, 1, 2, 2, 3, 4, 5)), step))
 
     def clamp(self, tile: Tile) -> None:
-        """Bound what an operation left in a tile."""
+        """Bound the values that an operation wrote to a tile."""
         order = [("minimum", BOUND), ("maximum", -BOUND if BY_MLIR[tile.buffer.dtype].name[0] != "u" else 0)]
         self.draw.shuffle(order)
         for op, number in order:

@@ -112,14 +112,14 @@ class RoundingWriter(ModuleWriter):
         self.write("nki.load", [self.on_chip(shape, spaces=("sbuf",)), self.tile(source, shape, True)], self.mask(shape))
 
     def whole_numbers(self, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> Tile:
-        """A tile of whole numbers that any order of sums keeps exact, and NaN."""
+        """Return a tile of NaN and small integers, whose sums are exact in any order."""
         tile = self.on_chip(shape, dtypes, ("sbuf",))
         self.write("nki.unary", [tile, self.on_chip(shape, repeat=True)], fn='"floor"')
         super().clamp(tile)
         return tile
 
     def fold(self) -> None:
-        """Write an extremum of any values along axes, or a sum of whole numbers."""
+        """Write an extremum of any values along axes, or a sum of integers."""
         shape, draw = self.shape(), self.draw
         op = draw.choice(("maximum", "minimum", "add"))
         source = self.whole_numbers(shape, self.floats) if op == "add" else self.on_chip(shape, repeat=True)
@@ -135,7 +135,7 @@ class RoundingWriter(ModuleWriter):
             self.write("nki.reduce", [target, source], self.mask(shape, 8), op=f'"{op}"', axes=f"{axes}")
 
     def product(self) -> None:
-        """Write a product of whole numbers and NaN, and round it."""
+        """Write a product of integers and NaN, and round it."""
         draw = self.draw
         terms, rows = draw.choice((1, 2, self.rows, self.rows)), draw.choice((1, 8, self.rows))
         columns = draw.choice((1, 3, 8, min(512, self.columns)))
@@ -180,6 +180,6 @@ def special_arrays(writer: ModuleWriter, seed: int) -> list[np.ndarray]:
 
 @cache
 def nans(dtype: DType) -> np.ndarray:
-    """Every NaN of a float."""
+    """Return every NaN of a float."""
     every = np.arange(1 << dtype.bits).astype(f"u{dtype.itemsize}").view(dtype.numpy)
     return every[np.isnan(every.astype(np.float32))]

@@ -12,7 +12,7 @@ OPERATORS = ("nl.add", "nl.subtract", "nl.maximum", "nl.minimum")
 
 
 class RowLoopWriter:
-    """Writes one kernel of ``seed``: ``text``, for inputs x and y of ``shape``."""
+    """Writes the kernel ``text`` of a seed, for inputs x and y of ``shape``."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -77,8 +77,9 @@ class RowLoopWriter:
     def write_transpose(self) -> None:
         if self.width == ROWS:
             data = self.operand()
-            self.lines += [f"turned = nl.ndarray(({ROWS}, {ROWS}), dtype=nl.float32, buffer=nl.psum)",
-                           f"nisa.nc_transpose(dst=turned, data={data})", f"nisa.tensor_copy(dst={self.new_tile()}, src=turned)"]
+            self.lines += [f"transposed = nl.ndarray(({ROWS}, {ROWS}), dtype=nl.float32, buffer=nl.psum)",
+                           f"nisa.nc_transpose(dst=transposed, data={data})",
+                           f"nisa.tensor_copy(dst={self.new_tile()}, src=transposed)"]
 
     def write_part(self) -> None:
         """Copy a tile, and part of another one over its rows or columns."""

@@ -28,7 +28,7 @@ def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
 
 
 class Spelling(ast.NodeTransformer):
-    """Of one program. ``modules`` are what its names stand for; ``draw(n)`` decides."""
+    """Respells the calls of one program. ``modules`` are the values of its names; ``draw(n)`` decides."""
 
     def __init__(self, draw: Callable[[int], int], modules: dict[str, ModuleType], hints: dict) -> None:
         self.draw, self.modules, self.hints = draw, modules, hints

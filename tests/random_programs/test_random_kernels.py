@@ -83,7 +83,7 @@ def current_kernel(program):
 
 
 def check_current(program):
-    """For the target that has all instructions."""
+    """Let the kernel run for the target that has all instructions."""
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
         check_agreement(current_kernel, program, current_oracle)
 
@@ -106,7 +106,7 @@ def test_current_kernels_agree(part):
 
 @pytest.mark.filterwarnings("ignore")
 def test_both_emissions__run_streams_of_both():
-    """They differ in whether they reorder."""
+    """The two pipelines differ in whether they reorder."""
     program, reorder = BetaWriter(Random(3).randrange).program(), []
     emit_cores = emission.emit_cores
 

@@ -41,13 +41,13 @@ FILLS = (0, 0x41, 0xC2, 0xFF)
 
 
 class WithoutReductionsOverPrograms(BetaWriter):
-    """``nl.all_reduce`` within other statements is left for a person."""
+    """The tool leaves ``nl.all_reduce`` within other statements for a person."""
 
     meetings = (lambda writer: False,)
 
 
 def defined_results(program):
-    """The results of the beta kernel in the oracle and their defined elements; None if the kernel breaks a rule."""
+    """Return the beta kernel's results in the oracle and their defined elements; None if it breaks a rule."""
     outcomes = [run(program.text, arrays_of_ranks(program)[0], generation=beta_evaluator, names=beta_evaluator.NAMES,
                     grid=program.grid, fill=fill) for fill in FILLS]
     if any(outcome.findings for outcome in outcomes):
@@ -63,7 +63,7 @@ def defined_results(program):
 
 
 def with_quotients(output):
-    """The output compared within a unit of the last place: a product with a reciprocal is rounded twice."""
+    """Compare the output within a unit of the last place: a product with a reciprocal is rounded twice."""
     # bfloat16 has 8 bits
     return replace(output, rtol=max(output.rtol, 3e-7 if output.dtype.bits == 32 else 2.0 ** -7))
 

@@ -28,7 +28,7 @@ BOUNDS = {4: 1e-4, 2: 2e-2, 1: 0.2}         # of functions, by the bytes of a re
 
 
 def outputs(text: str, values: list[np.ndarray], on: str) -> dict[str, np.ndarray]:
-    """What a module returns on an executor; ``jit with all`` and ``jit with NAME`` force passes."""
+    """Return the results of a module on an executor; ``jit with all`` and ``jit with NAME`` force passes."""
     executor, _, passes = on.partition(" with ")
     forcing = forced(None if passes == "all" else passes) if passes else nullcontext()
     with forcing, executing(executor) as name:
@@ -38,7 +38,7 @@ def outputs(text: str, values: list[np.ndarray], on: str) -> dict[str, np.ndarra
 
 
 def differ(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Which elements differ: in ``z``, which functions compute, by more than the bound of its dtype."""
+    """Return which elements differ; in ``z``, which functions compute, by more than the bound of its dtype."""
     a, b = (array.astype(np.float64) for array in (got, expected))
     same = (a == b) & (np.signbit(a) == np.signbit(b)) | np.isnan(a) & np.isnan(b)
     if name == "z":

@@ -31,7 +31,7 @@ ON_THREADS = {"parallelize": "worth=1", "spread-nests": "worth=1 least=1", "forw
 
 @contextmanager
 def on_threads() -> Iterator[None]:
-    """Loops, chunks and computations of any length run on the pool."""
+    """Let loops, chunks and computations of any length run on the pool."""
     with patch.dict(PIPELINE, ON_THREADS), patch.object(lowering, "WORTH_ROLLING", 1):
         yield
 

@@ -216,7 +216,7 @@ class Writer:
 
     def operand(self, shape: tuple[int, ...] | None = None, dtypes: tuple[DType, ...] = DTYPES,
                 fits: Callable[[Tile], bool] = lambda t: True, kind: str | None = None) -> Tile:
-        """A tile that fits, whole or as a view of one that is there, or a new one."""
+        """Return a tile of the shape: an existing one, a view of one, or a new one."""
         candidates = []
         for t in self.tiles():
             if t.dtype not in dtypes or not fits(t) or not t.facts.bound >= 0 or t.free > WIDEST:
@@ -242,7 +242,7 @@ class Writer:
         return replace(t, text=f"{t.text}[{rows or ':'}, {column}:{column + shape[1]}]", shape=shape)
 
     def elide(self, items: list[str]) -> None:
-        """An ellipsis in a subscript: for dimensions that stay whole, or for none, wherever they stand."""
+        """Insert an ellipsis in a subscript, in place of full slices or of no dimension."""
         first = last = self.pick(*(k for k, item in enumerate(items) if item == ":"), self.between(0, len(items)))
         while last < len(items) and items[last] == ":":
             last += 1
@@ -255,7 +255,7 @@ class Writer:
         return self.outputs[-1].name
 
     def tolerance(self, dtype: DType, rtol: float, atol: float) -> tuple[float, float]:
-        """Bounds of a result that is rounded to a dtype after it was computed in float32."""
+        """Return the facts of a result that is rounded from float32 to a dtype."""
         return (rtol + (2.0 ** -dtype.mantissa if dtype.mantissa < 23 else 0.0), atol + 1e-30)
 
     # -- the table -----------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Writer:
 
 
 def facts_of(op: str, a: Facts, b: Facts) -> Facts:
-    """What is known about ``a (op) b`` in float32."""
+    """Return the facts of ``a (op) b`` in float32."""
     match op:
         case "add" | "subtract":
             return Facts(a.bound + b.bound, min(a.unit, b.unit))

@@ -49,9 +49,9 @@ def fused_qkv(hidden, gamma, weights, eps=1e-6):
 
             result = nl.zeros((P, half), dtype=nl.float32, buffer=nl.psum)
             for k in nl.affine_range(blocks):
-                turned = nl.ndarray((P, P), dtype=weights.dtype)
-                turned[...] = nl.copy(nl.transpose(normed[:, nl.ds(k * P, P)]), dtype=weights.dtype)
-                result[...] += nisa.nc_matmul(turned, w_sb[ik, k, jn])
+                transposed = nl.ndarray((P, P), dtype=weights.dtype)
+                transposed[...] = nl.copy(nl.transpose(normed[:, nl.ds(k * P, P)]), dtype=weights.dtype)
+                result[...] += nisa.nc_matmul(transposed, w_sb[ik, k, jn])
             nl.store(out[b, s * P + ik, first + jn], value=nl.copy(result, dtype=out.dtype), mask=(s * P + ik < S))
     return out
 
@@ -114,12 +114,12 @@ def rotate_half(x, cos, sin, lnc_shard=True):
         j_p, j_d = nl.mgrid[0:P, 0:D // 2]
         c = nl.load(cos[offset + t * P + j_p, j_d], mask=t * P + j_p < rows)
         s = nl.load(sin[offset + t * P + j_p, j_d], mask=t * P + j_p < rows)
-        turned = nl.ndarray((P, heads, D), dtype=x.dtype, buffer=nl.sbuf)
+        rotated = nl.ndarray((P, heads, D), dtype=x.dtype, buffer=nl.sbuf)
         for h in range(heads):
             low, high = tile[:, h, 0:D // 2], tile[:, h, D // 2:D]
-            turned[:, h, 0:D // 2] = nl.subtract(nl.multiply(low, c), nl.multiply(high, s))
-            turned[:, h, D // 2:D] = nl.add(nl.multiply(high, c), nl.multiply(low, s))
-        nl.store(out[offset + t * P + i_p, i_h, i_d], value=turned, mask=mask)
+            rotated[:, h, 0:D // 2] = nl.subtract(nl.multiply(low, c), nl.multiply(high, s))
+            rotated[:, h, D // 2:D] = nl.add(nl.multiply(high, c), nl.multiply(low, s))
+        nl.store(out[offset + t * P + i_p, i_h, i_d], value=rotated, mask=mask)
     return out
 
 

@@ -108,10 +108,10 @@ def load_tokens_transposed(hidden, ids, shapes, dtype, skip):
         nisa.dma_copy(dst=rows, src=hidden[ids[ip, 0], jf], oob_mode=nisa.oob_mode.skip)
     else:
         rows[ip, jf] = nl.load(hidden[ids[ip, 0], jf])
-    turned = nl.ndarray((shapes.hidden_tiles, par_dim(PARTITIONS), shapes.tokens), dtype=dtype, buffer=nl.sbuf)
+    transposed = nl.ndarray((shapes.hidden_tiles, par_dim(PARTITIONS), shapes.tokens), dtype=dtype, buffer=nl.sbuf)
     for h in nl.affine_range(shapes.hidden_tiles):
-        turned[h] = nl.copy(nl.transpose(rows[:, nl.ds(h * PARTITIONS, PARTITIONS)]), dtype=dtype)
-    return turned
+        transposed[h] = nl.copy(nl.transpose(rows[:, nl.ds(h * PARTITIONS, PARTITIONS)]), dtype=dtype)
+    return transposed
 
 
 @nki.jit

@@ -24,7 +24,7 @@ class Steps:
 
 
 @nki.jit(mode="trace")
-def turn_blocks(turned, weights, width):
+def transpose_blocks(transposed, weights, width):
     """Transpose each block of 128 columns within two loops, of which the inner one has a single iteration."""
     for outer in nl.affine_range(width // ROWS):
         block = nl.ndarray((par_dim(ROWS), ROWS), dtype=np.float32, buffer=nl.psum)
@@ -32,7 +32,7 @@ def turn_blocks(turned, weights, width):
             here = nl.ds(inner * 128, 128)
             there = nl.ds(outer * ROWS + inner * 128, 128)
             block[:, here] = nisa.nc_transpose(weights[:, there])
-        turned[:, nl.ds(outer * ROWS, ROWS)] = nl.copy(block, dtype=turned.dtype)
+        transposed[:, nl.ds(outer * ROWS, ROWS)] = nl.copy(block, dtype=transposed.dtype)
 
 
 @nki.jit(mode="trace")
@@ -95,11 +95,11 @@ def one_step(queries, keys, values, result, logs, peak, query_tile, key_step, na
         powers[:, piece] = nisa.activation_reduce(np.exp, scores[:, piece], bias=-1 * now, scale=1.0, reduce_op=nl.add,
                                                   reduce_res=parts[:, h], dtype=narrow)
     total = nl.sum(parts, axis=1, dtype=wide)
-    turned = nl.ndarray((par_dim(ROWS), width), dtype=narrow)
-    turn_blocks(turned=turned, weights=powers, width=width)
+    transposed = nl.ndarray((par_dim(ROWS), width), dtype=narrow)
+    transpose_blocks(transposed=transposed, weights=powers, width=width)
     product = nl.zeros((par_dim(ROWS), head_size), dtype=np.float32, buffer=nl.psum, lazy_initialization=True)
     for t in nl.affine_range(width // ROWS):
-        product[:, :] += nl.matmul(turned[:, nl.ds(t * ROWS, ROWS)], values[t, :, :], transpose_x=True)
+        product[:, :] += nl.matmul(transposed[:, nl.ds(t * ROWS, ROWS)], values[t, :, :], transpose_x=True)
     if is_first:
         result[:, :] = nl.copy(product[:, :])
         logs[:, 0] = nl.add(nl.log(total), step_peak)

@@ -122,8 +122,8 @@ def running_total(x):
 @nki.jit
 def transposed(x):
     out = nl.ndarray((24, 128), dtype=x.dtype, buffer=nl.shared_hbm)
-    turned = nisa.nc_transpose(nl.load(x))
-    nl.store(out, nisa.tensor_copy(turned, dtype=out.dtype))
+    exchanged = nisa.nc_transpose(nl.load(x))
+    nl.store(out, nisa.tensor_copy(exchanged, dtype=out.dtype))
     return out
 
 

@@ -69,9 +69,9 @@ def turned_to_float32(x):
     rows, columns = x.shape
     out = nl.ndarray((2, columns, rows), dtype=nl.float32, buffer=nl.shared_hbm)
     nl.store(out[0], nisa.dma_transpose(x, axes=(1, 0), dtype=nl.float32))
-    turned = nl.ndarray((columns, rows), dtype=nl.float32, buffer=nl.sbuf)
-    turned[...] = nisa.dma_transpose(x)
-    nl.store(out[1], nl.multiply(turned, 2.0))
+    transposed = nl.ndarray((columns, rows), dtype=nl.float32, buffer=nl.sbuf)
+    transposed[...] = nisa.dma_transpose(x)
+    nl.store(out[1], nl.multiply(transposed, 2.0))
     return out
 
 

@@ -80,15 +80,15 @@ def window_of_a_cache(cache, position):
     """Four columns from a position that the device knows, and the columns in reverse order."""
     rows, columns = cache.shape
     near = nl.ndarray((rows, 4), dtype=cache.dtype, buffer=nl.shared_hbm)
-    turned = nl.ndarray((rows, columns), dtype=cache.dtype, buffer=nl.shared_hbm)
+    reversed_rows = nl.ndarray((rows, columns), dtype=cache.dtype, buffer=nl.shared_hbm)
     tile = nl.load(cache)
     start = nl.load(position)
     i_p, i_f = nl.mgrid[0:rows, 0:4]
     window = nisa.tensor_copy_dynamic_src(tile[i_p, start[0, 0] + i_f])
     nl.store(near, value=window)
     j_p, j_f = nl.mgrid[0:rows, 0:columns]
-    nl.store(turned, value=nl.copy(tile[j_p, columns - 1 - j_f]))
-    return near, turned
+    nl.store(reversed_rows, value=nl.copy(tile[j_p, columns - 1 - j_f]))
+    return near, reversed_rows
 
 
 @nki.jit

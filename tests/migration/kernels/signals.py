@@ -96,16 +96,16 @@ def power_spectrum(frames, cosines, sines, floor=1e-6):
         waves[1, b] = nl.load(sines[ds(b * 128, 128), :])
     for t in nl.affine_range((N + 127) // 128):
         i_p, i_f = nl.mgrid[0:128, 0:F]
-        turned = nl.ndarray((blocks, par_dim(128), 128), dtype=frames.dtype, buffer=nl.sbuf)
+        transposed = nl.ndarray((blocks, par_dim(128), 128), dtype=frames.dtype, buffer=nl.sbuf)
         for b in nl.affine_range(blocks):
             part = nl.load(frames[t * 128 + nl.arange(128)[:, None], b * 128 + nl.arange(128)[None, :]],
                            mask=t * 128 + nl.arange(128)[:, None] < N)
-            turned[b] = nisa.nc_transpose(part, engine=nisa.tensor_engine)
+            transposed[b] = nisa.nc_transpose(part, engine=nisa.tensor_engine)
         power = nl.zeros((par_dim(128), F), dtype=nl.float32, buffer=nl.sbuf)
         for component in nl.static_range(2):
             acc = nl.zeros((par_dim(128), F), dtype=nl.float32, buffer=nl.psum)
             for b in nl.affine_range(blocks):
-                acc += nl.matmul(turned[b], waves[component, b], transpose_x=True)
+                acc += nl.matmul(transposed[b], waves[component, b], transpose_x=True)
             power += nisa.activation(np.square, acc)
         level = nisa.activation(op=nl.log, data=nl.maximum(power, floor), scale=1.0)
         nl.store(out[t * 128 + i_p, i_f], value=level[i_p, i_f], mask=t * 128 + i_p < N)

@@ -64,12 +64,12 @@ def chosen(a):
 @nki.jit
 def composed(a, w):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    turned = nl.ndarray((64, 32), dtype=a.dtype, buffer=nl.shared_hbm)
+    transposed = nl.ndarray((64, 32), dtype=a.dtype, buffer=nl.shared_hbm)
     t = nl.load(a)
     normal = nl.rms_norm(t, nl.load(w), axis=1, n=64)
     nl.store(out, nl.softmax(normal, axis=-1))
-    nl.store(turned, nl.transpose(t))
-    return out, turned
+    nl.store(transposed, nl.transpose(t))
+    return out, transposed
 
 
 @nki.jit

@@ -9,7 +9,7 @@ from .operands import ULP, token
 
 
 def finite(w: BetaWriter, shape=None, dtypes=(FLOAT32, BFLOAT16, FLOAT16)) -> Tile | None:
-    """An operand whose sums are exact."""
+    """Return an operand whose sums are exact."""
     a = w.operand(shape or (w.P, w.F), dtypes, lambda t: t.facts.bound <= 16 and t.facts.sums_exactly(8 * t.free), "small")
     return a if a.facts.bound <= 16 and a.facts.sums_exactly(8 * a.free) else None
 
@@ -35,7 +35,7 @@ def activation_reduce(w: BetaWriter):
 
 @rule()
 def copied_onto(w: BetaWriter):
-    """A transfer that adds to what HBM holds, whole or by rows; rows beyond the table are left out where asked."""
+    """Add to a tensor in HBM, to all of it or to some rows; ``oob_mode.skip`` skips rows beyond the table."""
     if w.loops or w.P > 96:
         return False
     a = finite(w, dtypes=(FLOAT32,))
@@ -68,7 +68,7 @@ def copied_onto(w: BetaWriter):
 
 @rule(2)
 def transposes(w: BetaWriter):
-    """Orders of axes, asked dtypes, masks and engines."""
+    """Emit transposes with orders of axes, result dtypes, masks and engines."""
     which = w.pick("2", "3", "nc", "nl", "load")
     w.note(f"transpose {which}")
     if which == "3":
@@ -114,7 +114,7 @@ def searches(w: BetaWriter):
 
 @rule()
 def products(w: BetaWriter):
-    """Hints change nothing; a transpose by the identity; tiles of the array."""
+    """Emit products with hints that change nothing, transposes by the identity, and tiles of the array."""
     K = min(w.P, 32)
     ones = w.fresh((K, 8), FLOAT32, "one")
     b = finite(w, (K, w.F), (FLOAT32,))
@@ -231,7 +231,7 @@ def folds(w: BetaWriter):
 
 @rule()
 def cumulative(w: BetaWriter):
-    """From what the destination's first column, a number or the engine's register says."""
+    """Begin with the destination's first column, a number or the engine's register."""
     a = finite(w)
     if a is None:
         return False
@@ -277,7 +277,7 @@ def gathers(w: BetaWriter):
 
 @rule()
 def updates(w: BetaWriter):
-    """Rows added under a mask; sums of a loop in another dtype, and under a mask."""
+    """Add rows under a mask, or sums of a loop in another dtype and under a mask."""
     if w.loops or w.P > 64:
         return False
     a = finite(w, dtypes=(FLOAT32,))
@@ -367,7 +367,7 @@ def functions(w: BetaWriter):
 
 @rule(rules=MEETINGS)
 def all_reduce(w: BetaWriter):
-    """With its options; a mask over the rows."""
+    """Emit ``nl.all_reduce`` with its options and a mask over the rows."""
     if not w.grid:
         return False
     a = w.operand((w.P, w.F), (FLOAT32,))

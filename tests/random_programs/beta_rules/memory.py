@@ -9,7 +9,7 @@ from ..writer import WIDE, Facts, Tile
 
 @rule(2)
 def blocks(w: BetaWriter):
-    """Tiles of one tensor, where the kernel says or where there is room: written in a loop, used later."""
+    """Allocate blocks of tiles, perhaps at addresses of the kernel; write them in a loop and read them later."""
     n, name, dtype = w.between(1, 3), w.name("blocks"), w.pick(*(d for d in w.dtypes if d.name != "tfloat32"))
     base = 98_304 + 1024 * w.count
     where = w.pick("", "", ", buffer=nl.sbuf", f", buffer=ncc.sbuf.mod_alloc(base_addr={base}, num_free_tiles=({n},))",
@@ -31,7 +31,7 @@ def blocks(w: BetaWriter):
 
 @rule(2)
 def input_in_place(w: BetaWriter):
-    """Parts of an input are written, and read again where the parts overlap."""
+    """Write parts of an input, and read them again where they overlap."""
     if w.grid or any(loop.parallel for loop in w.loops):
         return False
     dtype = w.pick(FLOAT32, INT32)
@@ -51,7 +51,7 @@ def input_in_place(w: BetaWriter):
 
 @rule(2)
 def rounded_as_it_grows(w: BetaWriter):
-    """A total in a narrow type: rounded after every step."""
+    """Add to a total of a narrow dtype, which is rounded after every step."""
     if w.loops:
         return False
     dtype = w.pick(*(d for d in WIDE if d.bits == 16), *(d for d in w.dtypes if d.bits == 8 and d.is_float), UINT8)

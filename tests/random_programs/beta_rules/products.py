@@ -37,7 +37,7 @@ def product(w: BetaWriter):
 
 
 def matmul_mask(w: BetaWriter, K: int, M: int, N: int) -> str:
-    """Over the three axes of a product."""
+    """Return a mask over the three axes of a product."""
     return w.mask((K, M, N), often=True, fold=True)
 
 

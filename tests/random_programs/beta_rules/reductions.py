@@ -13,7 +13,7 @@ from .operands import FOLDS, ULP, result, token
 
 
 def free_axes(w: BetaWriter, tile: Tile) -> tuple[int, ...]:
-    """Some of the free axes, the last ones."""
+    """Return some of the free axes: the last ones."""
     rank = len(tile.shape)
     return tuple(range(w.between(1, rank - 1), rank))
 
@@ -77,7 +77,7 @@ def tensor_reduce(w: BetaWriter):
 
 @rule()
 def rounded_sum(w: BetaWriter):
-    """Sums that round: of any finite values."""
+    """Emit sums of any finite values, which round."""
     a = w.operand(None, WIDE, lambda t: t.facts.bound < 1e4, "fraction")
     axes = free_axes(w, a)
     shape = tuple(1 if k in axes else n for k, n in enumerate(a.shape))

@@ -189,7 +189,7 @@ def operand_masks(w: BetaWriter):
 
 @rule(3)
 def written_by_vectors(w: BetaWriter):
-    """A pattern of a tile that is written; the rest keeps what it had."""
+    """Write through a pattern of a tile; the other elements keep their values."""
     dtype = w.pick(FLOAT32, BFLOAT16, INT32)
     shape = (w.P, *w.pick(*FREE))
     base = w.name()
@@ -221,7 +221,7 @@ def stored_by_vectors(w: BetaWriter):
 
 @rule(2)
 def stored_in_two_parts(w: BetaWriter):
-    """Two masks that leave out the first elements of their stores, one of which goes backwards: together they write all."""
+    """Write with two masked stores, one of them backwards, each without its first elements; together they write all."""
     loops = [loop for loop in w.loops if loop.symbolic]
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, INT32))
     axes = [axis for axis, n in enumerate(a.shape) if n > 1]

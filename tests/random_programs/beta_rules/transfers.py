@@ -72,7 +72,7 @@ def through_hbm(w: BetaWriter):
 
 @rule()
 def view(w: BetaWriter):
-    """A view is a tile itself from here on."""
+    """Assign a view to a name, which later operations use as a tile."""
     a = w.operand((w.P, w.F), w.dtypes)
     forms = [(f"{a.text}.broadcast_to(({w.P}, {w.F}))", a.shape), (f"{a.text}.expand_dims(1)", (w.P, 1, w.F))]
     if w.F % 2 == 0:

@@ -173,7 +173,7 @@ def steps(w: CurrentWriter) -> str:
 
 
 def offset(w: CurrentWriter) -> str:
-    """Of a pattern: a number, or a register."""
+    """Return the offset of a pattern: a number, or a register."""
     return w.register(w.between(0, 4)) if w.maybe(3) else str(w.between(-9, 9))
 
 

@@ -26,7 +26,7 @@ def kept_rows(w: CurrentWriter, rows: str, facts: Facts) -> None:
 
 @rule()
 def engine_registers(w: CurrentWriter):
-    """Sums that an engine keeps from one instruction to the next."""
+    """Add to the registers of an engine by consecutive instructions."""
     a = small(w, (w.P, w.F), OPERAND)
     if a is None:
         return False
@@ -95,7 +95,7 @@ def selections(w: CurrentWriter):
 
 @rule()
 def transfers(w: CurrentWriter):
-    """Hints of DMA, sums of several sources, rows beyond a table that are left out, orders of axes."""
+    """Emit DMA with hints, sums of sources, skipped rows beyond a table, and orders of axes."""
     a = small(w, (w.P, w.F), (FLOAT32,))
     if a is None:
         return False
@@ -143,15 +143,15 @@ def products(w: CurrentWriter):
     w.into(f"nisa.tensor_scalar(DST, {total}, nl.add, 0.0)", (8, w.F), FLOAT32, Facts(K * b.facts.bound, b.facts.unit))
     if w.F <= 128 and w.maybe() and not w.loops:
         w.note("nisa.nc_matmul is_transpose")
-        turned, one = w.name("turned"), w.name("one")
+        transposed, one = w.name("transposed"), w.name("one")
         if w.maybe():
             w.emit(f"{one} = nl.shared_identity_matrix({K}, dtype=nl.float32)")
         else:
             w.emit(f"{one} = nl.ndarray(({K}, {K}), nl.float32)")
             w.emit(f"nl.shared_identity_matrix({K}, nl.float32, dst={one})")
-        w.emit(f"{turned} = nl.ndarray(({w.F}, {K}), nl.float32, buffer=nl.psum)")
-        w.emit(f"nisa.nc_matmul({turned}, {b.text}, {one}, is_transpose=True)")
-        w.into(f"nisa.tensor_copy(DST, {turned})", (w.F, K), FLOAT32, b.facts)
+        w.emit(f"{transposed} = nl.ndarray(({w.F}, {K}), nl.float32, buffer=nl.psum)")
+        w.emit(f"nisa.nc_matmul({transposed}, {b.text}, {one}, is_transpose=True)")
+        w.into(f"nisa.tensor_copy(DST, {transposed})", (w.F, K), FLOAT32, b.facts)
     if max(w.P, w.F) <= 32:
         a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16))
         w.note("nisa.nc_transpose engine")
@@ -243,7 +243,7 @@ def functions(w: CurrentWriter):
 
 @rule()
 def ranges(w: CurrentWriter):
-    """Loops from a start, in steps."""
+    """Write loops with a start and a step."""
     if len(w.loops) - len(w.grid) >= 2:
         return False
     form = w.pick("range", "nl.affine_range", "nl.sequential_range", "nl.static_range", "nl.dynamic_range", "nl.fori_loop")
@@ -271,7 +271,7 @@ def ranges(w: CurrentWriter):
 
 @rule()
 def placed(w: CurrentWriter):
-    """At an address that the kernel gives."""
+    """Allocate at an address that the kernel chooses."""
     if w.loops or w.P > 64:
         return False
     name, dtype = w.name(), w.pick(*(d for d in PLAIN if d.bits > 8))
@@ -286,7 +286,7 @@ def placed(w: CurrentWriter):
 
 @rule(2)
 def random_state(w: CurrentWriter):
-    """Read and written again: the numbers repeat."""
+    """Read a generator's state and write it again, so that the numbers repeat."""
     if w.loops:
         return False
     state = w.name("state")

@@ -11,7 +11,7 @@ from .operands import PLAIN, number
 
 @rule(3)
 def written_views(w: CurrentWriter):
-    """A part of a tile by its pattern; the rest keeps what it had."""
+    """Write a part of a tile through a pattern; the other elements keep their values."""
     P, F, dtype = w.P, w.F, w.pick(*PLAIN)
     base = w.full(1, (P, F), dtype)
     forms = [(f"{base}.ap([[{F}, {P}], [1, {F}]])", F), (f"{base}[:, 0:{(F + 1) // 2}]", (F + 1) // 2)]
@@ -34,7 +34,7 @@ def written_views(w: CurrentWriter):
 
 @rule()
 def written_bytes(w: CurrentWriter):
-    """A tile written as another type than it is read in."""
+    """Write a tile as another dtype than its reads have."""
     dtype, to = w.pick(INT32, UINT32, FLOAT32, UINT16, INT16), w.pick(UINT8, UINT16, BFLOAT16, UINT32, INT32, INT8)
     wide = w.F * dtype.itemsize // to.itemsize
     if w.F * dtype.itemsize % to.itemsize:
@@ -48,7 +48,7 @@ def written_bytes(w: CurrentWriter):
 
 @rule(2)
 def written_rows(w: CurrentWriter):
-    """DMA to HBM at addresses of the run time, and back."""
+    """Copy to HBM at run-time addresses, and back."""
     a, name = w.operand((w.P, w.F), PLAIN), w.name("hbm")
     w.emit(f"{name} = nl.ndarray(({w.P + 16}, {w.F}), {kind(a.dtype)}, buffer=nl.private_hbm)")
     w.emit(f"nisa.dma_copy({name}, nl.zeros(({w.P + 16}, {w.F}), {kind(a.dtype)}))" if w.P <= 112 else
@@ -70,7 +70,7 @@ def written_rows(w: CurrentWriter):
 
 @rule(2)
 def rounded_as_it_grows(w: CurrentWriter):
-    """A total in a narrow type: rounded after every step."""
+    """Add to a total of a narrow dtype, which is rounded after every step."""
     dtype = w.pick(*(d for d in FLOATS if d.bits < 32 and d.name != "tfloat32"), UINT8)
     a = w.operand((w.P, w.F), w.dtypes)
     total = w.full(1, a.shape, dtype)

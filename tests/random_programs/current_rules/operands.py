@@ -35,7 +35,7 @@ def column(w: CurrentWriter, rows: int) -> tuple[str, Facts]:
 
 
 def small(w: CurrentWriter, shape=None, dtypes=WIDE, count: int | None = None) -> Tile | None:
-    """An operand whose sums are exact."""
+    """Return an operand whose sums are exact."""
     def fits(t: Tile) -> bool:
         return t.facts.bound <= 64 and t.facts.sums_exactly(4 * (count or prod(t.shape)))
     tile = w.operand(shape, dtypes, fits, "small")

@@ -33,7 +33,7 @@ class Shape:
 
 
 def step_of_chain(w: CurrentWriter, v: Shape, writes: bool) -> tuple[str, Shape] | None:
-    """One more view of a view on chip: its text, and what it is; None where the method does not apply."""
+    """Return the text of one more view of a view on chip and its pattern; None where the method does not apply."""
     d = w.between(1, v.rank - 1)
     form = w.pick("slice", "subscript", "subscript", "subscript", "select", "permute", "split", "flatten", "expand",
                   "squeeze", "broadcast", "rearrange")
@@ -44,7 +44,7 @@ def step_of_chain(w: CurrentWriter, v: Shape, writes: bool) -> tuple[str, Shape]
 
 
 def viewed(w: CurrentWriter, form: str, v: Shape, d: int, writes: bool) -> tuple[str, Shape] | None:
-    """The form of view along dimension ``d``."""
+    """Return the pattern along dimension ``d``."""
     n, t = v.sizes[d], v.steps[d]
     match form:
         case "slice" if n > 1:
@@ -140,7 +140,7 @@ def chain_read(w: CurrentWriter):
 
 @rule(2)
 def chain_written(w: CurrentWriter):
-    """Through a chain that names each element once."""
+    """Write through a chain of views that selects each element once."""
     dtype = w.pick(FLOAT32, BFLOAT16, INT32)
     sizes = (w.P, *w.pick(*FREE))
     base = w.full(3, sizes, dtype)
@@ -177,7 +177,7 @@ def pattern_on_chip(w: CurrentWriter):
 
 @rule()
 def element_of_the_run_time(w: CurrentWriter):
-    """One element of a free dimension, which a register names."""
+    """Select an element of a free dimension by a register."""
     tile, sizes, dtype, facts = source(w)
     d = w.between(1, len(sizes) - 1)
     at = w.register(w.between(0, sizes[d] - 1))
@@ -188,7 +188,7 @@ def element_of_the_run_time(w: CurrentWriter):
 
 @rule()
 def bytes_of_a_part(w: CurrentWriter):
-    """A part that does not begin at the first column, read as another type."""
+    """Read a part that does not begin at the first column as another dtype."""
     tile, sizes, dtype, _ = source(w)
     if dtype is UINT8 or sizes[-1] < 2:
         return False
@@ -201,7 +201,7 @@ def bytes_of_a_part(w: CurrentWriter):
 
 @rule(2)
 def pattern_in_hbm(w: CurrentWriter):
-    """Any steps in HBM, with a scalar offset along a dimension or without."""
+    """Use any steps in HBM, with or without a scalar offset along a dimension."""
     dtype = w.pick(FLOAT32, BFLOAT16, INT32, UINT8)
     name, facts = w.array(dtype, "small")
     shape = w.pick((192, 192), (8, 24, 192), (4, 6, 8, 192), (3, 4, 2, 8, 192))

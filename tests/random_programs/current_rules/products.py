@@ -61,7 +61,7 @@ def transposes(w: CurrentWriter):
     if max(a.shape) > 32:
         if not a.dtype.is_float:
             return False
-        total = w.name("turned")
+        total = w.name("transposed")
         w.emit(f"{total} = nl.ndarray({a.shape[::-1]}, {kind(a.dtype)}, buffer=nl.psum)")
         w.emit(f"nisa.nc_transpose({total}, {a.text})")
         return w.into(f"nisa.tensor_copy(DST, {total})", a.shape[::-1], a.dtype, a.facts)

@@ -22,7 +22,7 @@ def sendrecv(w: CurrentWriter):
 
 @rule(rules=MEETINGS)
 def shared(w: CurrentWriter):
-    """Through memory that both cores see: a barrier behind the write, and one behind the read."""
+    """Exchange values through memory that both cores see, with a barrier after the write and one after the read."""
     if not w.grid:
         return False
     a, buffer = w.operand(None, PLAIN), w.name("exchanged")

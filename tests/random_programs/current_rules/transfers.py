@@ -31,7 +31,7 @@ def views(w: CurrentWriter):
 
 @rule()
 def reinterpreted(w: CurrentWriter):
-    """The bytes of a tile as another type."""
+    """View the bytes of a tile as another dtype."""
     a = w.operand((w.P, w.F), (INT32, UINT32, FLOAT32, UINT16, INT16, UINT8))
     base = w.into(f"nisa.tensor_copy(DST, {a.text})", a.shape, a.dtype, a.facts).text
     to = w.pick(UINT8, UINT16, BFLOAT16, UINT32, INT32, INT8)
@@ -46,7 +46,7 @@ def reinterpreted(w: CurrentWriter):
 
 @rule(2)
 def dynamic_rows(w: CurrentWriter):
-    """DMA from HBM with addresses of the run time."""
+    """Copy from HBM at run-time addresses."""
     dtype = w.pick(FLOAT32, BFLOAT16, INT32, UINT8)
     table, facts = w.array(dtype, "small")
     P = w.pick(w.P, 8)

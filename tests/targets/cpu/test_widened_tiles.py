@@ -50,9 +50,9 @@ def transposed(q, k):
     out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     squares = nl.ndarray((q.shape[0], q.shape[0]), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
-    transposed = nl.copy(nl.transpose(left), dtype=q.dtype)
+    left_t = nl.copy(nl.transpose(left), dtype=q.dtype)
     nl.store(out, nl.copy(nisa.nc_matmul(left, nl.load(k))))
-    nl.store(squares, nl.copy(nisa.nc_matmul(transposed, transposed)))
+    nl.store(squares, nl.copy(nisa.nc_matmul(left_t, left_t)))
     return out, squares
 
 
