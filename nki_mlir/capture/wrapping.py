@@ -371,10 +371,10 @@ def _compiled(source: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     # A class around a method lets Python mangle its names ``__x`` (which ignores underscores before the class's
     # name); an outer function makes the free names free again, so that the compiler emits cell accesses for them.
     if inside is not None:
-        around = ast.parse(f"class _____{inside}: pass").body[0]
-        assert isinstance(around, ast.ClassDef)
-        around.body = [wrapped]
-        wrapped = around
+        enclosing = ast.parse(f"class _____{inside}: pass").body[0]
+        assert isinstance(enclosing, ast.ClassDef)
+        enclosing.body = [wrapped]
+        wrapped = enclosing
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]

@@ -80,8 +80,8 @@ def repeated_element(op: Op, views: Sequence[View]) -> tuple[str, tuple[int, ...
 
 
 def elements_of(op: Op, names: Sequence[str]) -> list[OperandElements]:
-    """Return the elements of operands, in the order of one iteration space; nothing if it is too large, or if they are
-    the same point by point."""
+    """Return the elements of operands in the order of the iteration space; [] if it is too large, or if all operands
+    access the same element at each point."""
     tiles = {field.name: tile for field, tile in op.operands()}
     if isinstance(op, DataAddressed):
         return [] if op.mask else [addressed(op, name) for name in names]
@@ -91,15 +91,15 @@ def elements_of(op: Op, names: Sequence[str]) -> list[OperandElements]:
         return []
     active = active_elements(op.mask, extents) if op.mask else np.ones(extents, np.bool_)
     points = np.nonzero(active)
-    listed = []
+    elements = []
     for name in names:
         pattern, axes = Pattern(tiles[name]), iteration.axes[name]
         moving = [n == extents[axis] for axis, n in zip(axes, pattern.shape)]       # the others are broadcast
         flat = pattern.partition(()) * pattern.row + pattern.free(()) + np.zeros(len(points[0]), np.int64)
         for axis, step, moves in zip(axes, pattern.steps, moving):
             flat += points[axis] * step if moves else 0
-        listed.append(OperandElements(flat, {axis: points[axis] for axis, moves in zip(axes, moving) if moves}))
-    return listed
+        elements.append(OperandElements(flat, {axis: points[axis] for axis, moves in zip(axes, moving) if moves}))
+    return elements
 
 
 def addressed(op: DataAddressed, name: str) -> OperandElements:

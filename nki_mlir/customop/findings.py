@@ -92,13 +92,13 @@ def line_of(file: str, line: int) -> Location:
     return Location(name, line, len(text) - len(text.lstrip()), len(text) or None)
 
 
-def cores_text(mask: int, of: int) -> str:
+def cores_text(mask: int, count: int) -> str:
     """Return "cores 0 to 3 and 7" for a mask of cores, and "" if only one core ran or none is known."""
     ids = [k for k in range(CORES) if mask >> k & 1]
-    if of == 1 or not ids:
+    if count == 1 or not ids:
         return ""
-    if len(ids) == of:
-        return f"all {of} cores"
+    if len(ids) == count:
+        return f"all {count} cores"
     runs: list[list[int]] = []
     for k in ids:
         if runs and runs[-1][-1] == k - 1:

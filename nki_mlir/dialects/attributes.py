@@ -72,6 +72,7 @@ class Attributes:
         raise TypeError(f"no attribute for {value!r}")
 
     def type(self, dtype: DType) -> Type:
+        """Return the MLIR type of an element."""
         if dtype.name not in self.types:
             self.types[dtype.name] = ir.Type.parse(dtype.mlir)
         return self.types[dtype.name]
@@ -85,6 +86,7 @@ class Attributes:
         return self.types[key]
 
     def access(self, access: Access, symbols: int) -> Attribute:
+        """Return the attribute ``#nki.access`` of a pattern, whose starts depend on so many symbols."""
         key = (access, symbols)
         if (attribute := self.memo.get(key)) is None:
             starts = [access.free] if access.partition is None else [access.partition, access.free]
@@ -102,6 +104,7 @@ class Attributes:
         return ir.AffineMapAttr.get(ir.AffineMap.get(axes, symbols, [expression(form)]))
 
     def mask(self, mask: Mask, axes: int, symbols: int) -> Attribute:
+        """Return a mask as an integer set attribute over so many iteration axes and symbols."""
         if not mask:
             return self.no_mask
         key = ("mask", mask, axes, symbols)

@@ -19,7 +19,7 @@ V = TypeVar("V")                # the value of one element in some form: an arra
 
 
 class ScalarFunctions(Protocol[V]):
-    """The scalar library for values of one kind, with which a ``body`` is built."""
+    """The scalar operations that a ``body`` calls: on MLIR values it builds code, on numbers it computes."""
 
     def constant(self, value: float) -> V:
         """Return the number as a value of the dtype in which the operation computes."""

@@ -211,7 +211,7 @@ def call_for(kernel: Kernel, bound: Bound) -> CachedCall:
 
 def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults(), call: CachedCall | None = None
                ) -> Callee:
-    """Return the callee for bound arguments; ``call`` is their cached call, where the caller has it."""
+    """Return the callee for bound arguments; ``call`` is their cached call, if the caller has it."""
     spec = (call or call_for(kernel, bound)).capture
     on = kernel.executor or default_executor()
     return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)

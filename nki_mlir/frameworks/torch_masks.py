@@ -168,7 +168,7 @@ class Rewriting:
             raise self.refused(left)
 
     def combined(self, node: Node) -> Node:
-        """Return the mask of the rows that ``x[mask]`` selects: of those alone that another mask selected before."""
+        """Return the mask of the rows that ``x[mask]`` selects among those that an earlier mask has selected."""
         args: Any = node.args
         base, (mask,) = args
         outer = self.masks.get(base)

@@ -168,7 +168,7 @@ FARTHEST = (1 << 31) - 1           # an index beyond every tensor
 
 
 def sign_indices(module: Module) -> None:
-    """Convert unsigned indices of gathers and scatters to ``i32``; those beyond it become the greatest one."""
+    """Convert unsigned indices of gathers and scatters to ``i32``; indices beyond it become its greatest number."""
     for op in operations_of(module, lambda name: name in ("stablehlo.gather", "stablehlo.scatter")):
         number = len(op.operands) // 2
         indices, kind = op.operands[number], ir.RankedTensorType(op.operands[number].type)

@@ -304,11 +304,11 @@ class Bound:
 
 def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[Any], object],
                apart: dict[int, object] | None = None, depth: int = 0) -> Any:
-    """Return ``value`` with its leaves changed, in new containers and objects; objects without leaves stay the same
-    ones.
+    """Return ``value`` with its leaves changed, in new containers and objects. Objects without leaves are not
+    copied.
 
-    With ``apart``, which records the copies by ``id``, these objects are copied, too, so that ``value`` cannot be
-    changed.
+    With ``apart``, which records the copies by ``id``, they are copied, too, so that a change of the result does not
+    change ``value``.
     """
     if is_leaf(value):
         return change(value)

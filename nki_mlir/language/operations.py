@@ -274,8 +274,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
         return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, lhs, rhs), mask, explicit_dtype=dtype,
                        destination=destination, op=op)
     return compute(elementwise.BinaryScalarOp, shape, kind, {"src": lhs}, mask, explicit_dtype=dtype,
-                   destination=destination,
-                   op=op, scalar=float(scalar), reverse=reverse)
+                   destination=destination, op=op, scalar=float(scalar), reverse=reverse)
 
 
 def one_element() -> creation.Tensor:

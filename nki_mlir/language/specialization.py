@@ -207,7 +207,14 @@ class Specialization:
 
 
 def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
-    """Return the loader that compiles a captured kernel to a program, imported at first use."""
+    """Return the loader of an executor: ``load(captured, grid)`` returns ``run(inputs, shared)``.
+
+    Arguments:
+        on: jit, interpreter, isa, or the name of a plugin's executor
+
+    Errors:
+        An unknown name is an error that lists the executors.
+    """
     if on == "jit" and in_device_order():           # native code adds in lanes
         on = "interpreter"
     match on:

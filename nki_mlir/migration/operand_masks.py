@@ -257,7 +257,7 @@ class OperandMasks(NamedViews):
         return any_of(masks)
 
     def mask_argument(self, fact: Fact) -> MaskFact | None:
-        """Return the mask that an argument is; None for other values."""
+        """Return an argument if it is a mask; None for other values."""
         if isinstance(fact, SeveralVectors):
             raise LeftForAPerson(SELECTED)
         if not isinstance(fact, MaskFact):

@@ -56,7 +56,7 @@ def masked_factors(a: Arguments, factors: Mapping[str, tuple[str, str]]) -> list
 
 
 def _axes(a: Arguments, factors: Mapping[str, tuple[str, str]]) -> Axes:
-    """Return the axes of a product, of which M and N have several if a factor has more than two dimensions."""
+    """Return the axes of a product; M and N are several axes if a factor has more than two dimensions."""
     free = {M: 1, N: 1}
     for name, kinds in factors.items():
         fact = a.fact(name)

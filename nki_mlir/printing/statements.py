@@ -102,7 +102,7 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if isinstance(op, Meeting) and not text.on_core:
         raise Unprintable(what=f"'{op.full_name()}' of programs that are not cores of a launch",
                           fix="launch the kernel on a grid of two programs")
-    op, load = _begun(text, op, form)
+    op, load = _with_initial_value(text, op, form)
     arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
     check_taken(op)
     if form.function == "dma_copy" and op.engine != "unknown":
@@ -115,8 +115,8 @@ def write_instruction(text: KernelText, op: Op) -> None:
     text.write(f"nisa.{form.function}({', '.join(arguments)})")
 
 
-def _begun(text: KernelText, op: Op, form: PrintedCall) -> tuple[Op, str | None]:
-    """Return the operation, and the value with which its registers begin where it is an argument."""
+def _with_initial_value(text: KernelText, op: Op, form: PrintedCall) -> tuple[Op, str | None]:
+    """Return the operation, and the initial value of its registers if the call takes one as an argument."""
     if (state := getattr(op, "state", None)) is not None:
         text.take(state.handle, anew=False)
     registers = getattr(op, "accumulator", None)

@@ -174,8 +174,8 @@ def scaled(form: Linear, factor: int) -> Linear:
 
 
 def descriptors(op: Op) -> tuple[int, int] | None:
-    """Return the number of runs of a transfer that are contiguous on both sides, and the bytes of each; None if it is
-    no copy."""
+    """Return the number of runs of a transfer that are contiguous on both sides, and the bytes of each; None if the
+    operation is no copy."""
     axes, tiles = op.iteration().axes, {f.name: t for f, t in op.operands()}
     if tiles.keys() != {"dst", "src"} or sorted(axes["dst"]) != sorted(axes["src"]):
         return None

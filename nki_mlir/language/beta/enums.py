@@ -38,18 +38,18 @@ class reduce_cmd(enum.Enum, metaclass=NamesMembers):
 
 
 class dge_mode(enum.Enum, metaclass=NamesMembers):
-    """The writer of a DMA's descriptors."""
+    """The generator of a DMA's descriptors: software (``swdge``), hardware (``hwdge``), or neither (``none``)."""
 
     none, swdge, hwdge, unknown = 0, 1, 2, 3
 
 
 class oob_mode(enum.Enum, metaclass=NamesMembers):
-    """The reaction of an indirect DMA to an index out of bounds."""
+    """The reaction of an indirect DMA to an index out of bounds: an error, or to skip the element."""
 
     error, skip = 0, 1
 
 
 class nc_version(enum.IntEnum, metaclass=NamesMembers):
-    """Generations of the core."""
+    """Generations of the core: trn1, trn2 and trn3 have gen2, gen3 and gen4."""
 
     gen2, gen3, gen4 = 2, 3, 4

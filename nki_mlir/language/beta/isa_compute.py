@@ -320,14 +320,14 @@ def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm
 
 def tensor_copy_dynamic_src(src: View | IndirectView | DynamicView, *, mask: Mask | None, dtype: object,
                             engine: engine) -> Tensor:
-    """Copy from a free offset that is the value of a [1, 1] tile."""
+    """Copy elements of src from a free offset on that a [1, 1] tile contains."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, engine=core.engine_name(engine))
     return ops.copy(src, dtype=dtype, mask=mask)
 
 
 def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> object:
-    """Copy to a free offset that is the value of a [1, 1] tile."""
+    """Copy src to elements of dst from a free offset on that a [1, 1] tile contains."""
     core.check_destination("tensor_copy_dynamic_dst", dst, dtype)
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, src, mask=mask, engine=core.engine_name(engine))

@@ -18,20 +18,20 @@ class engine(enum.Enum, metaclass=NamesMembers):
 
 
 class dge_mode(enum.Enum, metaclass=NamesMembers):
-    """The generator of a DMA's descriptors: software, hardware, or neither."""
+    """The generator of a DMA's descriptors: software (``swdge``), hardware (``hwdge``), or neither (``none``)."""
 
     unknown, swdge, hwdge, none = 0, 1, 2, 3
 
 
 class matmul_perf_mode(enum.Enum, metaclass=NamesMembers):
-    """Throughput modes of a matmul."""
+    """Throughput modes of a matmul; ``double_row`` multiplies two rows of 8-bit floats in the time of one."""
 
     none, double_row = "none", "double_row"
 
 
 @functools.total_ordering
 class nc_version(enum.Enum, metaclass=NamesMembers):
-    """Generations of the core, in order."""
+    """Generations of the core, in order: trn1, trn2 and trn3 have gen2, gen3 and gen4."""
 
     gen2, gen3, gen4 = 2, 3, 4
 

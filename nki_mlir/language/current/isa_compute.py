@@ -309,7 +309,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
 @instruction
 def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
                reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
-    """Set dst = op(data * scale + bias). ``reduce_cmd`` can accumulate it in registers, which reduce_res gets."""
+    """Set dst = op(data * scale + bias). ``reduce_cmd`` can add up rows in registers, which reduce_res receives."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2", fix="use nisa.activate2, or nl.relu",
             code="NKI-OPERATOR")

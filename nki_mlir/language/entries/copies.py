@@ -50,7 +50,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.29.1 -
         """,
         page=Page(("dynamic_read",), {
-            "src": "[P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile"},
+            "src": "[P, F] in SBUF or PSUM, a view whose free offset a [1, 1] tile contains"},
             "The elements from the offset on.",
             "An offset beyond the tensor is an error when the program runs."),
         beta_page={"ops": ("tensor_copy_dynamic_src",)},
@@ -78,7 +78,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
         2.29.1 -
         """,
         page=Page(("dynamic_write",), {
-            "dst": "[P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile"},
+            "dst": "[P, F] in SBUF or PSUM, a view whose free offset a [1, 1] tile contains"},
             "None. The elements of dst from the offset on get src's.",
             "An offset beyond the tensor is an error when the program runs."),
         beta_page={"ops": ("tensor_copy_dynamic_dst",)},

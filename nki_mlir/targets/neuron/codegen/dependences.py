@@ -116,6 +116,7 @@ class RegionRelations:
             self.compare(number)
 
     def compare(self, number: int) -> None:
+        """Link a region with the earlier ones of its memory that it overlaps, unless the memory has too many."""
         memory = self.memory[number]
         if self.crowded[memory]:
             return

@@ -141,7 +141,7 @@ class TimedCandidates:
         return prepared.schedules.bound() if prepared.loads_again() else 0.0
 
     def is_serial(self, candidate: Candidate, prepared: Prepared) -> bool:
-        """Return whether program order takes hardly longer than the chains of dependences: nothing is much faster."""
+        """Return whether program order takes hardly longer than the critical path, so that no order is much faster."""
         if not self.options.serial:
             return False
         if candidate not in self.serial and (program := prepared.serial_program(self.options.level)) is not None:

@@ -81,7 +81,7 @@ def sunk(block: records.Block) -> Iterator[object]:
 
 
 def box_of(tile: Tile) -> tuple[slice, slice] | None:
-    """Return the partitions of a tile and the bytes of each around it; None if they are not known."""
+    """Return the bounding box of a tile, its partitions and the bytes in each; None if they are not known."""
     access, size = tile.access, tile.dtype.itemsize
     if access.symbols_used() or access.partition is None or access.dims[0][0] not in (0, 1):
         return None
