@@ -4,12 +4,13 @@
 There is one subscript for each axis of the buffer. It is a sum of values times numbers, a number, and ranges. Each
 range is a dim of the pattern; ``0:4 * 512`` steps by 512. An axis without a range has no dim. ``x 512`` is a dim that
 repeats the elements, and belongs to no axis. Behind it, ``as bf16`` reads the elements as another type. A range may go
-beyond its axis: a transposed pattern is ``[0, 0:512 + 0:300 * 512]``.
+beyond its axis: a transposed pattern is ``[0, 0:512 + 0:300 * 512]``. ``[:]`` covers the buffer, too, but dims of one
+element step by 0, as those of a view do.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nki_mlir.custom_form.lexing import NUMBER, Cursor, MalformedForm
 from nki_mlir.custom_form.linear_text import SIGN, NamedForm, product, read_term
@@ -60,12 +61,22 @@ def all_of(buffer: BufferType) -> Access:
     return full_tile(None, buffer.shape, buffer.dtype, buffer.space).access
 
 
+def view_of(buffer: BufferType) -> Access:
+    """Return the pattern of a view that covers a buffer: dims of one element step by 0, except that of partitions."""
+    access = all_of(buffer)
+    dims = tuple((0 if count == 1 and (position or not buffer.on_chip) else step, count)
+                 for position, (step, count) in enumerate(access.dims))
+    return replace(access, dims=dims)
+
+
 # -- printed -----------------------------------------------------------------------------------------------------------
 def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> str | None:
     """Return the text after the buffer's name: empty if the pattern covers the buffer, None if it has no subscripts.
     """
     if access == all_of(buffer):
         return ""
+    if access == view_of(buffer):
+        return "[:]"
     strides = buffer.strides(access.dtype)
     if strides is None or (access.partition is None) == buffer.on_chip:
         return None
@@ -181,12 +192,15 @@ class SubscriptPattern:
     subscripts: list[Subscript] = field(default_factory=list)
     dtype: DType | None = None
     at: int = 0
+    is_view: bool = False       # [:]
 
     def forms(self) -> list[NamedForm]:
         return [subscript.form for subscript in self.subscripts]
 
     def access(self, buffer: BufferType, symbols: Sequence[str]) -> Access:
         """Return the access pattern in a buffer."""
+        if self.is_view:
+            return view_of(buffer)
         dtype = self.dtype or buffer.dtype
         strides = buffer.strides(dtype)
         if strides is None:
@@ -220,6 +234,10 @@ def read_subscripts(cursor: Cursor) -> SubscriptPattern:
     """Read the text between brackets, and the element type after it."""
     pattern = SubscriptPattern(at=cursor.skip())
     cursor.expect("[", "before subscripts")
+    if cursor.took(":"):
+        cursor.expect("]", "after ':'")
+        pattern.is_view = True
+        return pattern
     while not cursor.took("]"):
         if pattern.subscripts:
             cursor.expect(",", "or ']' after a subscript")

@@ -140,6 +140,21 @@ def test_other_constants_keep_the_form_of_mlir():
         read_module(wrong, "<text>")
 
 
+@pytest.mark.parametrize("kind, dims, shown", [
+    ('memref<128x1xf32, "sbuf">', "[[1, 128], [0, 1]]", "[:]"), ('memref<128x1xf32, "sbuf">', "[[1, 128], [1, 1]]", ""),
+    ('memref<1x1x8xf32, "sbuf">', "[[1, 1], [0, 1], [1, 8]]", "[:]"), ('memref<1x8xf32, "hbm">', "[[0, 1], [1, 8]]", "[:]"),
+    ('memref<128x1xf32, "sbuf">', "[[1, 72], [0, 1]]", "[0:72, 0, x 1]")])
+def test_all_of_a_buffer_whose_dims_of_one_element_do_not_step(kind, dims, shown):
+    partition = "affine_map<() -> (0)>" if "hbm" in kind else "affine_map<() -> (0, 0)>"
+    pattern = f"#nki.access<f32, {partition}, {dims}>"
+    text = f"func.func @f(%t: {kind}) {{\n  nisa.dma_copy %t[{pattern}] = %t[{pattern}]\n  return\n}}\n"
+    module = read_module(text, "<text>")
+    short = custom_text(module)
+    name = "%t" if "hbm" in kind else "%arg0"
+    assert f"nisa.dma_copy {name}{shown} = {name}{shown}\n" in short
+    assert read_module(short, "<text>").operation.get_asm() == module.operation.get_asm()
+
+
 def test_views_have_the_name_of_their_buffer():
     module = read_module(HEAD + """
   %tile = nki.buffer : memref<128x512xf32, "sbuf">
