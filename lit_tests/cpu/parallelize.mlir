@@ -123,7 +123,7 @@ func.func @searched(%x: !matrix {nki.name = "x"}, %y: memref<128x8xf32, "hbm"> {
 // ALONE:           linalg.copy ins(%[[TILE]] : {{.*}})
 // ALONE:         } {native.on_pool}
 // ALONE-LABEL: func.func @same_rows(
-// ALONE:         scf.for
+// ALONE:         scf.for %{{.*}} = %c0 to
 // ALONE-NOT:     native.on_pool
 // ALONE-LABEL: func.func @in_order(
 // ALONE:         } {native.on_pool}

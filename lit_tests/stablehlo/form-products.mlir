@@ -18,7 +18,7 @@
 
 // PAIRS-LABEL: func.func @odd(
 // PAIRS-SAME:    %[[A:[a-z0-9]+]]:
-// PAIRS:         scf.for
+// PAIRS:         scf.for %{{.*}} = %c0 to %c18 step %c1 {
 // PAIRS:             linalg.copy {{.*}} ins(%{{.*}} : memref<16x160xui16, strided<[257, 1], offset: ?>, "hbm">) outs(%{{.*}} : memref<16x160xui16, strided<[160, 1]>, "sbuf">)
 // PAIRS:             linalg.copy {{.*}} ins(%{{.*}} : memref<1x1x80x16xui32, strided<[80, 1280, 1, 80]>, "sbuf">) outs(%{{.*}} : memref<1x1x80x16xui32, strided<[1280, 1280, 16, 1], offset: ?>, "sbuf">)
 // PAIRS:         "native.packed_product"({{.*}}) {depth = 80 : i64, fresh = true, line = 320 : i64, panels = array<i64: 18, 10>, sizes = array<i64: 16, 32>,
