@@ -38,3 +38,10 @@ def test_reads__in_new_texts_and_in_what_stays(name: str, read: str, old: bool, 
     assert reads(name, tree, functions, rewrites, but="rewritten") is (kept or rest)
     assert reads(name, tree, functions, {}) is (kept or rest)
     assert reads(name, tree, {}, {}) is (old or kept or rest)
+
+
+def test_attribute_is_not_a_read_of_a_function() -> None:
+    """``nl.store`` is another function than the file's ``store``."""
+    tree = cst.parse_module("def kernel(a):\n    nl.store(a)\n")
+    assert not reads("store", tree, {}, {}) and not reads("store", tree, {}, functions_of(tree))
+    assert reads("helpers.store", tree, {}, {})
