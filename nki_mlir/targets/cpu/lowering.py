@@ -107,7 +107,7 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
     check_safe(copy)
     passes = [pass_named(name) for name in names]
     if not any(native.FUNCTION in kernel.op.attributes for kernel in kernel_functions(copy)):
-        passes += pass_named("split-tiles"), pass_named("fuse-tiles", f"least={WORTH_FUSING}")
+        passes.append(pass_named("fuse-tiles", f"least={WORTH_FUSING}"))
     for lowering_pass in passes:
         around(lowering_pass.name, copy, lowering_pass.run)
     return copy

@@ -135,12 +135,11 @@ def eight_largest(x, y):
 
 
 def filled_twice(x, y):
-    """A tile is filled with another number, half by half, after it was read."""
+    """A tile is filled with another number after it was read."""
     fill = nl.full((128, 32), 2.0, nl.float32)
     tile = nl.load(x)
     nl.store(y[:, 0:32], nl.multiply(tile[:, 0:32], fill))
-    for half in (0, 16):
-        fill[:, half:half + 16] = nl.full((128, 16), 3.0, nl.float32)
+    fill[...] = nl.full((128, 32), 3.0, nl.float32)
     nl.store(y[:, 32:64], nl.multiply(tile[:, 32:64], fill))
 
 
@@ -190,12 +189,12 @@ def products_beside(x, y):
 
 
 def product_in_a_corner(x, y):
-    """A product writes a corner of a tile of zeros, which is stored; then most of the tile gets other values."""
+    """A product writes a corner of a tile of zeros, which is stored; then the tile gets other values."""
     for i in nl.sequential_range(2):
         tile = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
         tile[0:32, 0:16] += nisa.nc_matmul(nl.load(x[0:64, 0:32]), nl.load(x[64:128, 0:16]))
         nl.store(y[nl.ds(i * 64, 64), :], nl.copy(tile))
-        tile[:, 0:48] = nl.add(nl.load(x[0:64, 0:48]), 5.0)
+        tile[:, :] = nl.add(nl.load(x[0:64, :]), 5.0)
 
 
 def part_of_tile(x, y):
