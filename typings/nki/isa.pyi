@@ -46,7 +46,7 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
 
 
 def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """Set dst = op(data * scale + bias). ``reduce_cmd`` can accumulate it in registers, which reduce_res gets.
+    """Set dst = op(data * scale + bias). ``reduce_cmd`` can add up rows in registers, which reduce_res receives.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
@@ -168,7 +168,7 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
 
 
 class dge_mode(Enum):
-    """The generator of a DMA's descriptors: software, hardware, or neither."""
+    """The generator of a DMA's descriptors: software (``swdge``), hardware (``hwdge``), or neither (``none``)."""
 
     unknown = 0
     swdge = 1
@@ -370,7 +370,7 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
 
 
 class matmul_perf_mode(Enum):
-    """Throughput modes of a matmul."""
+    """Throughput modes of a matmul; ``double_row`` multiplies two rows of 8-bit floats in the time of one."""
 
     none = 'none'
     double_row = 'double_row'
@@ -552,7 +552,7 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
 
 
 class nc_version(Enum):
-    """Generations of the core, in order."""
+    """Generations of the core, in order: trn1, trn2 and trn3 have gen2, gen3 and gen4."""
 
     gen2 = 2
     gen3 = 3
@@ -579,7 +579,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
 
 
 class oob_mode(Enum):
-    """The reaction of an indirect DMA to an index out of bounds."""
+    """The reaction of an indirect DMA to an index out of bounds: an error, or to skip the element."""
 
     error = 0
     skip = 1
@@ -915,7 +915,7 @@ def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
     """Copy to a view with ``scalar_offset``: the form of older releases for ``tensor_copy``.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        dst: a tile [P, F] in SBUF or PSUM, a view whose free offset a [1, 1] tile contains
         src: a tile [P, F] in SBUF or PSUM
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
@@ -934,7 +934,7 @@ def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result
-        src: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        src: a tile [P, F] in SBUF or PSUM, a view whose free offset a [1, 1] tile contains
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
         name: a string; the instruction's name in profiles
 

@@ -36,7 +36,7 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
         A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
 
     Errors:
-        The errors of baremetal.
+        The errors of baremetal; a warmup that is not an integer from 0, and iters that are not one from 1.
     """
 
 
@@ -77,7 +77,8 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         A kernel.
 
     Errors:
-        A working_directory that is not absolute is an error.
+        A working_directory that is not absolute, and numbers of executions that are not positive integers, are
+        errors.
     """
 
 

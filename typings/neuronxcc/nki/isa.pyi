@@ -106,7 +106,7 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
 
 
 class dge_mode(Enum):
-    """The writer of a DMA's descriptors."""
+    """The generator of a DMA's descriptors: software (``swdge``), hardware (``hwdge``), or neither (``none``)."""
 
     none = 0
     swdge = 1
@@ -378,7 +378,7 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
 
 class nc_version(Enum):
-    """Generations of the core."""
+    """Generations of the core: trn1, trn2 and trn3 have gen2, gen3 and gen4."""
 
     gen2 = 2
     gen3 = 3
@@ -386,7 +386,7 @@ class nc_version(Enum):
 
 
 class oob_mode(Enum):
-    """The reaction of an indirect DMA to an index out of bounds."""
+    """The reaction of an indirect DMA to an index out of bounds: an error, or to skip the element."""
 
     error = 0
     skip = 1
@@ -532,10 +532,10 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
 
 def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """Copy to a free offset that is the value of a [1, 1] tile.
+    """Copy src to elements of dst from a free offset on that a [1, 1] tile contains.
 
     Arguments:
-        dst: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        dst: a tile [P, F] in SBUF or PSUM, a view whose free offset a [1, 1] tile contains
         src: a tile [P, F] in SBUF or PSUM
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dtype: the result's dtype; by default the operands'
@@ -551,10 +551,10 @@ def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.un
 
 
 def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
-    """Copy from a free offset that is the value of a [1, 1] tile.
+    """Copy elements of src from a free offset on that a [1, 1] tile contains.
 
     Arguments:
-        src: a tile [P, F] in SBUF or PSUM, from a free offset that is the value of a [1, 1] tile
+        src: a tile [P, F] in SBUF or PSUM, a view whose free offset a [1, 1] tile contains
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dtype: the result's dtype; by default the operands'
         engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs the instruction; unknown lets the compiler choose
