@@ -59,7 +59,7 @@ class Traced(CompileKernel):
 
 observed, shape = [], (128, 64)
 raw = getattr(append, "func", append)
-assert isinstance(append, Kernel) and append.lnc == 1 and append[2].lnc == 2 and append.__doc__.startswith("Updates")
+assert isinstance(append, Kernel) and append.lnc == 1 and append[2].lnc == 2 and append.__doc__.startswith("Adds")
 assert {"func", "lnc"} <= {f.name for f in dataclasses.fields(append)} and dataclasses.replace(append, lnc=2).lnc == 2
 assert Kernel(raw).func is raw and append.enable_address_rotation().disable_core_barrier_checker().func is raw
 assert resolve_target(append, None) in ("trn1", "trn2", "trn3") and issubclass(resolve_frontend_cls(append), NKIFrontend)
