@@ -54,7 +54,7 @@ def result_name(op: Operation) -> str | None:
 def _owner_name(value: Value) -> str | None:
     """Return the name of the buffer that a view shows."""
     if isinstance(value, ir.BlockArgument):
-        function = value.owner.owner
+        function = value.owner.owner.operation
         if function.name != "func.func" or "arg_attrs" not in function.attributes:
             return None
         return _attribute(function.attributes["arg_attrs"][value.arg_number])

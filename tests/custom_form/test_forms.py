@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import load
 from nki_mlir.cli import opt
 from nki_mlir.cli.source import MalformedInput, read_module
 from nki_mlir.custom_form.lexing import Cursor
@@ -156,6 +157,8 @@ def test_all_of_a_buffer_whose_dims_of_one_element_do_not_step(kind, dims, shown
 
 
 def test_views_have_the_name_of_their_buffer():
+    """Also after the bindings have loaded the class of functions, whose ``name`` is the symbol."""
+    load("dialects.func")
     module = read_module(HEAD + """
   %tile = nki.buffer : memref<128x512xf32, "sbuf">
   %part = nki.view %tile[0:128, 0:64]
