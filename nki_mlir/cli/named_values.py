@@ -55,7 +55,7 @@ class NamedValue:
                                       "or an NKIObject")
                 try:
                     return kind(*(self._value(a, names) for a in positional),
-                                **{k.arg: self._value(k.value, names) for k in keywords if k.arg})
+                                **{str(k.arg): self._value(k.value, names) for k in keywords})
                 except (TypeError, ValueError, AssertionError) as error:
                     raise self._error(str(error) or type(error).__name__) from None
             case ast.Tuple(elts=elements):
@@ -63,9 +63,16 @@ class NamedValue:
             case ast.List(elts=elements):
                 return [self._value(e, names) for e in elements]
             case ast.Dict(keys=keys, values=values):
-                return {self._value(k, names): self._value(v, names) for k, v in zip(keys, values) if k is not None}
+                try:
+                    return {self._value(k, names): self._value(v, names) for k, v in zip(keys, values) if k is not None}
+                except TypeError as error:              # a key that has no hash
+                    raise self._error(str(error)) from None
+            case ast.UnaryOp(operand=ast.Constant(value=int() | float() | complex() as number)):
+                return -number
+            case ast.Constant(value=constant):
+                return constant
             case _:
-                return ast.literal_eval(node)
+                raise self._error(f"{ast.unparse(node)} is not the negative of a number")
 
     def _member(self, name: str, members: Mapping[str, object], owner: str) -> object:
         if name not in members:
@@ -91,7 +98,8 @@ def named_value(text: str) -> NamedValue | None:
     except (ValueError, SyntaxError, RecursionError, MemoryError):      # the parser raises the last two on deep nesting
         return None
     if not all(isinstance(n, NODES) for n in nodes) or any(
-            isinstance(n, ast.Attribute) and n.attr.startswith("_") for n in nodes):
+            (isinstance(n, ast.Attribute) and n.attr.startswith("_")) or (isinstance(n, ast.keyword) and n.arg is None)
+            or (isinstance(n, ast.Dict) and None in n.keys) for n in nodes):
         return None
     return NamedValue(text) if any(isinstance(n, ast.Attribute | ast.Call) for n in nodes) else None
 

@@ -73,6 +73,8 @@ def test_values_that_the_file_defines(file, arguments, expected):
     ("Mode.ADDD", "--arg Mode.ADDD: Mode has no name 'ADDD'; did you mean ADD?"),
     ("config=Config(-1.0)", "--arg Config(-1.0): the factor must be positive"),
     ("config=Sizes()", "missing 1 required positional argument: 'rows'"),
+    ("mode=-Mode.ADD", "--arg -Mode.ADD: -Mode.ADD is not the negative of a number"),
+    ("mode={Config: 1, [Mode.ADD]: 2}", "unhashable type: 'list'"),
     ("secret('x')", "--arg secret('x'): secret is not a class of an enum, a dataclass, a named tuple or an NKIObject"),
     ("os.system('exit 3')", "os.system is not a class of"),
     ("Mode.__class__", "--arg Mode.__class__: is neither a tensor nor a Python constant"),
@@ -95,6 +97,6 @@ def test_other_commands(file, capsys):
     assert "kernel on jit: the same values" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["2 * 3", "f(*x)", "f(x for x in y)", "lambda: 1", "a.b[0]", "x", "(" * 100_000, "a._b"])
+@pytest.mark.parametrize("text", ["2 * 3", "f(*x)", "f(**a.b)", "{**a.b}", "f(x for x in y)", "lambda: 1", "a.b[0]", "x", "(" * 100_000, "a._b"])
 def test_texts_that_are_no_named_values(text):
     assert named_value(text) is None

@@ -327,9 +327,8 @@ class Run:
             beyond = (self.later(addresses[0]) if root in self.around.read else 0) or step
             for reader, address, following in zip(readers_of_memory, addresses, [
                     *addresses[1:], addresses[0].plus(Linear(beyond))]):
-                distance = following.plus(address, -1)
-                if not distance.symbols:
-                    distances.setdefault(reader.number, {})[reader.operand] = distance.const
+                distance = following.plus(address, -1)          # known unless parts have different symbols
+                distances.setdefault(reader.number, {})[reader.operand] = step if distance.symbols else distance.const
         return distances
 
     def later(self, start: Linear) -> int:
