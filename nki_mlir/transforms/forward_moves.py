@@ -15,6 +15,7 @@ before:  linalg.generic ins(%x, %y) outs(%sums) { in * in + out }
 after:   linalg.generic ins(%x, %y) outs(%r) { in * in + out }                 (the map of %r is transposed)
 """
 
+from nki_mlir.analysis.dead_code import ancestor_in
 from nki_mlir.analysis.effects import defining, has_uses, local_effects, memory_of, users_through_views
 from nki_mlir.analysis.view_starts import start_in_buffer
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
@@ -78,15 +79,6 @@ class BlockUses:
         if defining(buffer) is None:
             users += self.meetings
         return [op for user in users if (op := ancestor_in(block, user)) is not None]
-
-
-def ancestor_in(block: Block, op: Operation) -> Operation | None:
-    """Return the operation of a block that is or contains an operation, or None."""
-    while op.block != block:
-        if op.parent is None or op.parent.operation.parent is None:
-            return None
-        op = op.parent.operation
-    return op
 
 
 def last_of(operations: list[Operation]) -> Operation:
