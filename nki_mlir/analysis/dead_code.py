@@ -3,16 +3,20 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cmp_to_key
+from functools import cached_property, cmp_to_key
 from math import prod
 
 import numpy as np
 
 from nki_mlir.analysis.index_values import constant_of
+from nki_mlir.analysis.mask_boxes import resolved
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, load, operations_of
 from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.kernel_function import target_of
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import Op, with_forms
+from nki_mlir.dialects.target_rules import starts_legally
+from nki_mlir.machine import Machine, machine_named
 
 MOST_ITERATIONS = 256       # the largest number of iterations of nested loops that are followed
 MEMSETS = ("nki.memset", "nisa.memset")
@@ -199,11 +203,28 @@ class _ReachingFills:
             self.read_elements(read_op(user), reaching)
 
     def read_elements(self, op: Op, reaching: np.ndarray) -> None:
-        for t in (t for name, t in op.sources() if t.handle == self.tile.handle and not op.overwrites(name)
-                  and not _keeps(op, name)):
+        read = [t for name, t in op.sources() if not op.overwrites(name) and not _keeps(op, name)]
+        for t in (t for t in (*read, *self.moved(op)) if t.handle == self.tile.handle):
             elements = self.elements(t)
             fills = reaching if elements is None else reaching[elements]
             self.read.update(fills[fills != NO_FILL].tolist())
+
+    def moved(self, op: Op) -> list[Tile]:
+        """Return the tiles of which an operation leaves elements as they are, on rows where no engine can start:
+        transfers move all elements of these rows to another tile and back."""
+        targets = [name for name, tile in op.targets() if tile.handle == self.tile.handle and tile.on_chip]
+        if op.mask and targets:
+            in_box = resolved(op, lambda form: form.interval(op.ranges))
+            if in_box is None:
+                return []
+            op = in_box
+        tiles = [getattr(op, name) for name in targets if op.mask or _keeps(op, name)]
+        return [tile for tile in tiles if not starts_legally(self.machine, tile)]
+
+    @cached_property
+    def machine(self) -> Machine:
+        operation = self.tile.handle.owner.operation
+        return machine_named(target_of([operation, *enclosing(operation)][-1]))
 
     def elements(self, tile: Tile) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the rows and columns of a tile as indices of an array; None if they depend on the run."""

@@ -78,13 +78,18 @@ def set_argument_types(function: Operation) -> None:
 
 def kernel_functions(module: Module) -> list[KernelFunction]:
     """Return every function of the module, in order; raise ``BadSignature`` for one that is not a kernel."""
-    target = _mark(module.operation.attributes, "nki.target", str, "the module") or DEFAULT_TARGET
+    target = target_of(module.operation)
     kernels = []
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             with errors_at(op):
                 kernels.append(_describe(op.operation, target))
     return kernels
+
+
+def target_of(module: Operation) -> str:
+    """Return the name of a module's target."""
+    return _mark(module.attributes, "nki.target", str, "the module") or DEFAULT_TARGET
 
 
 def the_kernel(module: Module, name: str | None = None) -> KernelFunction:

@@ -116,8 +116,8 @@ class BodyPrinter:
             if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
-                if self.out.placement is None and (tile := _kept_by_mask(op)) is not None:
-                    self.out.zeroed.add(tile.handle)
+                if self.out.placement is None:
+                    self.out.zeroed.update(_kept_by_mask(op))
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         filled = filled_first(self.body)
@@ -432,15 +432,16 @@ def name_behind(filled: Tile, name: str) -> str:
     return names.pop() if len(names) == 1 and "tile" not in names else name
 
 
-def _kept_by_mask(op: Op) -> Tile | None:
-    """Return the tile in which an operation leaves elements as they are, perhaps never written: the destination of a
-    predicated copy, or the source of a transfer of rows that a lowered mask added for such a copy; None for other
-    operations."""
+def _kept_by_mask(op: Op) -> list[Value]:
+    """Return the buffers in which an operation leaves elements as they are, perhaps never written: the destination of a
+    predicated copy or of an operation under a mask, or the source of a transfer of rows that a lowered mask added for
+    such a copy."""
     if isinstance(op, TensorCopyPredicatedOp):
-        return op.dst
+        return [op.dst.handle]
     is_moved = isinstance(op, DmaCopyOp) and op.src.on_chip and op.dst.on_chip and (
         "nki.name" not in op.dst.handle.owner.attributes)
-    return op.src if is_moved else None         # type: ignore[attr-defined]
+    moved = [op.src.handle] if is_moved else []         # type: ignore[attr-defined]
+    return moved + [tile.handle for _, tile in op.targets() if op.mask and tile.on_chip]
 
 
 def _is_named(tensor: NamedTensor) -> bool:
@@ -463,6 +464,7 @@ def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:
                     out.indices.texts.update(part.numbers)
                     printer.block(part.block)
                     reduction = reduction_over_programs(phase.reduction)
+                    printer.name_waiting()
                     out.use(*[v for v in out.waiting if reduction is None or v != reduction.dst.handle])
         if phases[0].reduction is not None:
             write_reduction(out, phases, programs, [printer.written_once for printer in printers])

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from keyword import iskeyword
-from math import prod
 from pathlib import Path
 from textwrap import wrap
 
@@ -39,6 +38,7 @@ from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, counted, emitted_module
 from nki_mlir.printing.prepared import prepared
+from nki_mlir.printing.program_numbers import numbered_programs
 from nki_mlir.printing.releases import OLDEST, check_release
 from nki_mlir.printing.rolled_transfers import roll_transfers
 from nki_mlir.printing.shared_programs import programs_apart
@@ -89,6 +89,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     if len(merged) == 1 and reduces_programs(merged[0]):
         with suppress(Unprintable, ProgramsApart):  # if loops over programs cannot express it
             return _text_of([prepared(merged[0], in_python=in_python)], options)
+        merged = merged if keep_placement else numbered_programs(merged[0])
     copies = [prepared(module, loops and not reduces_programs(module), in_python) for module in merged]
     return _text_of(copies, options)
 
@@ -125,8 +126,8 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
     if on_cores:
         _write_cores(printers, out)
-    elif len(kernels) > 1 or any(map(reduces_programs, copies)):
-        write_programs(printers if len(kernels) > 1 else printers * prod(first.grid), out)
+    elif len(kernels) > 1:
+        write_programs(printers, out)
     else:
         with first.op.context, ir.Location.unknown():
             printers[0].block(printers[0].body)         # which has the loops over programs

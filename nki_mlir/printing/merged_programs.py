@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki_mlir.analysis.repeats import Item, Steps
-from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
+from nki_mlir.bindings import Attribute, Module, Operation, Value, cloned, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.nisa.meeting import SendrecvOp
@@ -22,6 +22,7 @@ from nki_mlir.transforms.loop_over_programs import reduces_programs
 from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
 RANKS = ("send_to", "receive_from")             # the cores that an exchange names
+CONSTANT = "memref.global"                      # the definition of a constant
 RANK_STEPS = "nki.rank_steps"                   # the distance by which each moves from one program to the next
 
 
@@ -33,6 +34,7 @@ def merged_programs(modules: Sequence[Module]) -> list[Module]:
     copies = [cloned(module) for module in modules]
     merged = copies[0]
     with merged.context, ir.Location.unknown():
+        _share_constants(copies)
         _move_ranks(copies)
         lines = all(map(is_mlir_text, copies))
         programs = [OperationItems(lines).of_block(the_kernel(m).op.regions[0].blocks[0]) for m in copies]
@@ -78,10 +80,29 @@ def rank_text(op: SendrecvOp, rank: str, program_id: str) -> str:
     return str(IndexText(first, ((program_id, step),) if step else ()))
 
 
+def _share_constants(modules: Sequence[Module]) -> None:
+    """Give equal constants of all modules one name, and add to the first module those that only others have."""
+    shared: dict[tuple[Attribute, Attribute], str] = {}         # by type and values
+    for module in modules:
+        names: dict[str, str] = {}
+        for definition in operations_of(module, lambda name: name == CONSTANT):
+            attributes = definition.attributes
+            contents = attributes["type"], attributes["initial_value"]
+            is_new = contents not in shared
+            name = shared.setdefault(contents, f"constant_{len(shared)}")
+            names[attributes["sym_name"].value] = name
+            attributes["sym_name"] = ir.StringAttr.get(name)
+            if is_new and module is not modules[0]:
+                definition.clone(ir.InsertionPoint.at_block_begin(modules[0].body))
+        for use in operations_of(module, lambda name: name == "memref.get_global"):
+            use.attributes["name"] = ir.FlatSymbolRefAttr.get(names[use.attributes["name"].value])
+
+
 def _around(module: Module) -> str:
-    """Return the text of a module without the function's body."""
+    """Return the text of a module without the function's body and constants."""
     function = the_kernel(module).op
-    other_operations = [str(op) for op in module.body.operations if op.operation != function]
+    other_operations = [str(op) for op in module.body.operations
+                        if op.operation != function and op.operation.name != CONSTANT]
     kinds = [str(function.attributes[name]) for name in ("function_type", "arg_attrs", "nki.results")
              if name in function.attributes]
     return "\n".join([*kinds, *other_operations])

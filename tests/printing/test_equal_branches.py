@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Branches under one condition become one; all other nodes stay, in their order."""
-
-from types import SimpleNamespace
+"""Branches under one condition, or under opposite ones, become one; all other nodes stay, in their order."""
 
 import pytest
 
 from nki_mlir.printing.equal_branches import join_equal_branches
+from nki_mlir.printing.index_text import IndexText, IndexValues
 from nki_mlir.waist.function import BufferAllocation, FunctionBlock, FunctionNode, IfBranch
 
-INDICES = SimpleNamespace(texts={"a": "i < 4", "b": "i < 4", "c": "i < 5"})
+TEXTS = {"a": "i < 4", "b": "i < 4", "c": "i < 5", "opposite": "i >= 4", "first": "core == 0", "second": "core == 1"}
+INDICES = IndexValues({name: IndexText(text=text) for name, text in TEXTS.items()}, program_id="core")
 
 
 def branch(condition, *then, otherwise=None):
@@ -36,3 +36,11 @@ def test_branches__under_other_conditions_or_behind_other_nodes_stay(condition):
     for at in (0, 1, 3):
         join_equal_branches(nodes, at, INDICES)
         assert nodes == before
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "opposite"), ("first", "second"), ("second", "first")])
+def test_branches__under_opposite_conditions_become_the_sides_of_one(one, other):
+    first, second, third, fourth, fifth = (FunctionNode(None) for _ in range(5))
+    nodes = [branch(one, first), branch(other, second, otherwise=[third]), branch(one, fourth, otherwise=[fifth])]
+    join_equal_branches(nodes, 0, INDICES)
+    assert shown(nodes) == [([first, third, fourth], [second, fifth])]

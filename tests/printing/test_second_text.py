@@ -127,6 +127,14 @@ TEXTS = {
             left[...] = nl.subtract(left, 1)
             going = scalar(left)
         nl.store(out, tile)""",
+    "a fill below a predicated copy of a row where no engine begins": """
+        kept, p = nl.full((64, 96), 3, nl.float32), nl.arange(64)[:, None]
+        nisa.tensor_copy_predicated(src=2.0, dst=kept, predicate=nl.copy(tile, dtype=nl.uint32), mask=p == 14)
+        nl.store(out, tile)""",
+    "a fill below masks of rows where no engine begins": """
+        kept, p, f = nl.full((64, 96), 3, nl.float32), nl.arange(64)[:, None], nl.arange(96)[None, :]
+        kept[...] = nl.copy(tile, mask=(f < p) | (f < 4))
+        nl.store(out, tile)""",
     "elements of one row at a run-time position": """
         start, copied = nl.full((1, 1), 3, nl.int32), nl.ndarray((64, 32), nl.float32)
         p, f = nl.arange(64)[:, None], nl.arange(32)[None, :]
@@ -167,6 +175,22 @@ LAUNCHES = {
             else:
                 tile[...] = nl.square(nl.load(x))
         nl.store(out[g], tile)"""),
+    "a constant of the second program": (2, """
+        if g == 1:
+            tile[:, 0:64] = nl.add(tile[:, 0:64], nl.load(nl.shared_identity_matrix(64, dtype=nl.float32)))
+        nl.store(out[g], tile)"""),
+    "branches of one program, then of the other": (2, """
+        if g < 1:
+            tile[...] = nl.exp(tile)
+        if g == 1:
+            tile[...] = nl.square(tile)
+        nl.store(out[g], tile)"""),
+    "a product of the first program, before and after a reduction": (3, """
+        sums = nl.zeros((96, 96), nl.float32, buffer=nl.psum)
+        sums[...] = nisa.nc_matmul(tile, tile, mask=g == 0)
+        total = nl.all_reduce(tile, op=np.add, program_axes=0)
+        total[...] = nl.add(total, sums[0:64, :])
+        nl.store(out[g], total)"""),
     "a loop of a branch": (2, """
         for i in nl.affine_range(3):
             if g > 0:
