@@ -26,6 +26,7 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.branch_conditions import set_in_branches
+from nki_mlir.printing.divided_transposes import divide_transposes
 from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.loops_in_branches import move_loops_into_branches
 from nki_mlir.printing.masked import can_select
@@ -53,6 +54,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if is_by_operation or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)
+        divide_transposes(copy)
         _resolve_masks(copy, moves_rows=in_python)
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function, printed=True)

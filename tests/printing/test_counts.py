@@ -186,6 +186,23 @@ def test_operations_on_columns_are_fused():
 
 
 @nki.jit
+def transposed_integers(x):
+    out = nl.ndarray((36, 128), x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.transpose(nl.load(x)))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32])
+def test_the_vector_engine_transposes_blocks_of_integers(dtype):
+    x = np.arange(128 * 36).reshape(128, 36).astype(dtype)
+    again = reread(text := printed(transposed_integers, [x]))
+    assert "engine.tensor" not in text and text.count("nisa.nc_transpose(") == 2
+    assert instructions(again, [x]) == instructions(transposed_integers, [x])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(x), x.T)
+
+
+@nki.jit
 def exponential_that_nothing_reads(x):
     out, tile = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
     raised = nl.exp(tile, mask=nl.arange(8)[:, None] >= nl.arange(8)[None, :])
