@@ -64,13 +64,13 @@ def shortened(text: str) -> str:
 
 
 # Characters that move a terminal's cursor or change the order of the characters around them.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 def printable(text: str) -> str:
     """Return the text with escapes for what would change the terminal that shows it: texts quote names and strings of
     inputs."""
-    return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
+    return re.sub(_UNPRINTABLE, lambda match: repr(match[0])[1:-1], text)
 
 
 def text_of(error: BaseException) -> str:

@@ -7,7 +7,6 @@ use the machine freely; these limits are for modules, assembly, binaries and gra
 
 import io
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,6 +112,7 @@ def limited_time() -> Iterator[None]:
     It is for commands, which run in a separate process. A limit within another one has no effect. An alarm at the start
     or the end of the block raises nothing, so the end always stops the timer; the timer repeats.
     """
+    import signal  # start-up: only commands limit their time
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return

@@ -23,7 +23,7 @@ from nki_mlir.scalar.alu import ALU
 FAMILIES = ("nki", "nisa")
 PLUGIN_OPCODES = range(0xC0, 0xF0)              # no operation of the toolchain has one of these
 SCALAR_TABLES: dict[str, Iterable[str]] = {"alu": ALU, "activation": ACTIVATIONS}   # by the function of a body
-NAME = re.compile("[a-z_][a-z0-9_]*")          # of operations and their fields, as IRDL has them
+NAME = "[a-z_][a-z0-9_]*"          # of operations and their fields, as IRDL has them
 
 
 class LateOperation(NkiMlirError):
@@ -59,7 +59,7 @@ def add(extension: extensions.Extension) -> None:
             raise extensions.SameName(what="operation", name=name, one=cls.__module__, other=extension.module)
     for name in REGISTRY.keys() - before.keys():
         fields = (*REGISTRY[name].attributes, *(tile.name for tile in REGISTRY[name].tiles))
-        if wrong := [n for n in (REGISTRY[name].name, *fields) if not NAME.fullmatch(n)]:
+        if wrong := [n for n in (REGISTRY[name].name, *fields) if not re.fullmatch(NAME, n)]:
             raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=extension.origin, text=(
                 f"'{wrong[0]}' is not a name in MLIR, which has small letters, digits and underscores"))
         if text := _fault(REGISTRY[name], before.values()):

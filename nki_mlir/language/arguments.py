@@ -96,7 +96,7 @@ class CalledValue(KernelError, TypeError):
     fix = "{instead}"
 
 
-CALLED = re.compile(r"'([\w.]+)(?:\[\w+\])?' object is not callable")          # Python's text
+CALLED = r"'([\w.]+)(?:\[\w+\])?' object is not callable"          # Python's text
 CALLED_VALUES = {
     **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "write a subscript in brackets, tile[0]")),
     **dict.fromkeys(("DType", "numpy.dtype", "numpy.dtypes"),
@@ -111,7 +111,7 @@ class EnteredValue(KernelError, TypeError):
     fix = "{instead}"
 
 
-ENTERED = re.compile(r"'([\w.]+)' object does not support the context manager protocol.*|__enter__")     # Python's text
+ENTERED = r"'([\w.]+)' object does not support the context manager protocol.*|__enter__"     # Python's text
 ENTERED_VALUES = {
     **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "assign it, tile = ...: it lives as long as it is used")),
     "function": ("a function", "call it, as in `with nl.no_reorder():`")}
@@ -128,11 +128,11 @@ def explained(error: Exception, values: Mapping[str, object]) -> Exception:
         return error
     if isinstance(error, RecursionError):
         return EndlessRecursion(limit=sys.getrecursionlimit()).located(raised_at(error.__traceback__))
-    if isinstance(error, TypeError) and (match := CALLED.fullmatch(str(error))) and (
+    if isinstance(error, TypeError) and (match := re.fullmatch(CALLED, str(error))) and (
             called := CALLED_VALUES.get(match[1]) or CALLED_VALUES.get(match[1].rpartition(".")[0])):
         kind, instead = called
         return CalledValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))
-    if isinstance(error, TypeError | AttributeError) and (match := ENTERED.fullmatch(str(error))) and (
+    if isinstance(error, TypeError | AttributeError) and (match := re.fullmatch(ENTERED, str(error))) and (
             entered := ENTERED_VALUES.get(match[1] or type(getattr(error, "obj", None)).__name__)):     # Python 3.10
         kind, instead = entered
         return EnteredValue(kind=kind, instead=instead).located(raised_at(error.__traceback__))

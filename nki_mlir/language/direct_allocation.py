@@ -8,7 +8,7 @@ PSUM. The builder records them on the allocation (``nki.addresses``); values do 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,8 +60,7 @@ def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
         raise error(op=op).here()
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """An allocator of ``ncc.sbuf.alloc`` and similar functions: ``address(idx=, pdim_size=, fdim_size=)`` returns an
     address."""
 

@@ -8,7 +8,7 @@ from types import FunctionType, MemberDescriptorType
 from typing import Any, ClassVar, get_origin
 
 NAMES = "__nki_fields__"                # the fields that a class adds, in the order of its text
-NO_FIELD = re.compile(r"(\w+\.)*(ClassVar|KW_ONLY)\b")
+NO_FIELD = r"(\w+\.)*(ClassVar|KW_ONLY)\b"
 
 
 class BodyAnnotations(dict[str, object]):
@@ -91,7 +91,7 @@ def is_of_language(value: object) -> bool:
 
 def is_field(annotation: object) -> bool:
     if isinstance(annotation, str):
-        return NO_FIELD.match(annotation) is None
+        return re.match(NO_FIELD, annotation) is None
     return not (annotation in (ClassVar, dataclasses.KW_ONLY) or get_origin(annotation) is ClassVar)
 
 

@@ -194,7 +194,7 @@ class Specialization:
     def report_left_out(self) -> None:
         """Warn of elements of the results that no program writes, as far as that is known before a run."""
         for result, missing in self.left_out:
-            warn_left_out(result.name, prod(result.shape), missing.count, missing.first, result.at)
+            warn_left_out(result.name, prod(result.shape), missing.elements, missing.first, result.at)
 
     def program(self, on: str) -> Run:
         """Return ``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""

@@ -19,7 +19,7 @@ DOCUMENT, MEASURED, FITTED, ASSUMPTION, NOTHING = "document", "measured", "fitte
 # (bench/calibration/instructions.py), and of assumptions that measurements later replaced.
 RESIDUALS = {MEASURED: 0.03, FITTED: 0.06, DOCUMENT: 0.08, ASSUMPTION: 0.25, NOTHING: 0.0}
 
-ENTRY = re.compile(r"\b[LV]\d{3}\b")
+ENTRY = r"\b[LV]\d{3}\b"
 NO_NUMBER = "nothing to add"
 
 
@@ -48,7 +48,7 @@ class Cited(float):
     @property
     def fit(self) -> tuple[str, ...]:
         """Return the calibration entries that the source names."""
-        return tuple(ENTRY.findall(self.source))
+        return tuple(re.findall(ENTRY, self.source))
 
     def __getnewargs__(self) -> tuple[float, str, float]:          # type: ignore[override]
         return float(self), self.source, self.residual

@@ -4,7 +4,6 @@
 ``groups`` are lists of members' numbers as JSON: a member exchanges data with those in the same list.
 """
 
-import json
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
@@ -39,6 +38,7 @@ class BadCounts(KernelError, IndexError):
 
 def parsed(groups: str) -> list[list[int]]:
     """Return the lists of members; none if the text is malformed."""
+    import json  # start-up: only collectives of groups need it
     try:
         lists = json.loads(groups)
     except (ValueError, RecursionError):
@@ -49,6 +49,7 @@ def parsed(groups: str) -> list[list[int]]:
 
 def text_of(groups: Sequence[Sequence[int]]) -> str:
     """Return the lists of members as an operation has them."""
+    import json  # start-up: only collectives of groups need it
     return json.dumps(groups)
 
 

@@ -222,9 +222,11 @@ def releases_with(name: str) -> tuple[str, ...]:
 @cache
 def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
     """Return the names that a public module has in the newest release, or for beta in any of its releases."""
-    newest, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
-    return tuple(name for name in names_in(module)
-                 if set(releases_with(f"{module}.{name}")) & (beta if generation == BETA else newest))
+    entries_of = {name: history(f"{module}.{name}") for name in names_in(module)}
+    if generation == BETA:
+        return tuple(name for name, entries in entries_of.items()
+                     if any(text != GONE and generation_of(release) == BETA for release, text in entries))
+    return tuple(name for name, entries in entries_of.items() if entries and entries[-1][1] != GONE)
 
 
 @cache

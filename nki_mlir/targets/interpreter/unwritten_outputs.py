@@ -7,8 +7,8 @@ device), the output stays undecided, unless the other writes cover it.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,11 +28,10 @@ class UndecidedWrites(Exception):
     """The elements that an operation writes depend on the data, so only a run can tell them."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Elements of an output that no program writes: how many, and the index of the first."""
 
-    count: int
+    elements: int
     first: tuple[int, ...]
 
 
