@@ -57,9 +57,10 @@ from . import inputs
 KEPT = Path(".fuzz")
 BATCH = 500                         # inputs of one child, which imports and memoizes for all of them
 POOLED = 10_000                     # inputs that are drawn from the same random programs
-COLLECTED = 25                      # inputs after which a child looks for cycles of objects
+OF_ONE = 4                          # kernels of one random program; `make fuzz` runs those without a change elsewhere
+COLLECTED = 250                     # inputs after which a child looks for cycles of objects, which takes up to 0.4 s
 WARM = 100                          # inputs that are drawn for what they leave in memory
-FIRST = 20                          # of which those that run do so here, too, for what they import
+FIRST = 20                          # inputs of an entry that run for what they import
 SECONDS, BYTES = 60, 8 << 30        # of the processor for one input; of a child's addresses
 ENDLESS = 20                        # seconds after which a kernel's loop counts as one without an end
 
@@ -223,9 +224,9 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
 
 
 def drawn(entry: str, seed: int, number: int) -> object:
-    """Return an input. Two neighbouring kernels are one program, as it was written and with one change."""
+    """Return an input. ``OF_ONE`` neighbouring kernels are one program, as it was written and with one change each."""
     if entry == "kernels":
-        return inputs.kernel(f"{entry} {seed} {number // 2}", number % 2 == 1)
+        return inputs.kernel(f"{entry} {seed} {number // OF_ONE}", number % OF_ONE)
     return ENTRIES[entry][0](random.Random(f"{entry} {seed} {number}"), seed % 10_000 * 1_000 + number // POOLED)
 
 
@@ -257,14 +258,20 @@ def share_contexts() -> None:
 @cache
 def warmed(entry: str, seed: int, start: int, folder: Path) -> None:
     """Compute in this process what all inputs of an entry from a number on need, before children are forked from it."""
-    share_contexts()
+    import_all(entry, seed, folder)
     for number in range(start, start + WARM):
         drawn(entry, seed, number)
-    for number, one in enumerate(batch(entry, seed, start, FIRST, folder), start):
-        if one.stage == "executed":             # what ran in a child does not end this process
-            outcome(entry, drawn(entry, seed, number), folder)
     gc.collect()
     gc.freeze()                                 # the children's collector need not look at it
+
+
+@cache
+def import_all(entry: str, seed: int, folder: Path) -> None:
+    """Import in this process what inputs of an entry need, by running some that did not end a child."""
+    share_contexts()
+    for number, one in enumerate(batch(entry, seed, 0, FIRST, folder)):
+        if one.stage == "executed":
+            outcome(entry, drawn(entry, seed, number), folder)
 
 
 def measured(entry: str, seed: int, first: int, count: int, end: float) -> tuple[list[Outcome], float]:
@@ -352,6 +359,12 @@ def campaign(entries: list[str], counts: Counts, inputs: int, seconds: float, jo
                 tallies[entry].seconds += taken
                 tallies[entry].following = max(tallies[entry].following, number + len(outcomes))
                 counts.write()
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that it has waited for, with imports and drawing."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (resource.RUSAGE_SELF,
+                                                                                  resource.RUSAGE_CHILDREN)))
 
 
 def main() -> int:

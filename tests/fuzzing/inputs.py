@@ -45,6 +45,7 @@ from ..random_programs.writer import Program
 from ..scoring.mutations import Mutation
 from ..targets.neuron.random_code import RandomCode
 
+DAMAGED = 0.8           # of modules that are drawn as a whole; the others have another size, and most of these run
 POOL = 60               # random programs that several inputs are drawn from
 SORTED = 256            # elements of a sort that is drawn as often as others
 USUAL = 1 << 16         # elements of the largest tensor of a module that is drawn as often as others
@@ -132,7 +133,7 @@ def weights_of(folder: str) -> list[float]:
 def from_tests(folder: str, rng: random.Random) -> str:
     """Return a module of a FileCheck test, damaged or with another size."""
     text = re.sub(r"//.*", "", rng.choices(parts_of(folder), weights_of(folder))[0])
-    text = damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+    text = damaged(text, rng) if rng.random() < DAMAGED else resized(text, rng)
     return from_tests(folder, rng) if sorts_many(text) and rng.random() < 0.9 else text
 
 
@@ -169,7 +170,7 @@ def nki_module(rng: random.Random, pool: int) -> str:
     if rng.random() < 0.95:
         return module("nki", rng)
     text = random_module(pool * POOL + rng.randrange(POOL), "nki")
-    return damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+    return damaged(text, rng) if rng.random() < DAMAGED else resized(text, rng)
 
 
 def waist_module(rng: random.Random, pool: int) -> str:
@@ -177,7 +178,7 @@ def waist_module(rng: random.Random, pool: int) -> str:
     if rng.random() < 0.8:
         return from_tests("waist", rng)
     text = random_module(pool * POOL + rng.randrange(POOL), "linalg")
-    return damaged(text, rng) if rng.random() < 0.6 else resized(text, rng)
+    return damaged(text, rng) if rng.random() < DAMAGED else resized(text, rng)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -251,12 +252,12 @@ def program(key: str) -> tuple[str, Program]:
     return generation, WRITERS[generation](rng.randrange).program()
 
 
-def kernel(key: str, changed: bool) -> tuple[str, Program]:
-    """Return a random program of a generation, as it was written or with one change of its syntax tree."""
+def kernel(key: str, change: int) -> tuple[str, Program]:
+    """Return a random program of a generation, as it was written (0) or with one change of its syntax tree."""
     generation, written = program(key)
-    if not changed:
+    if not change:
         return generation, written
-    rng = random.Random(f"{key} changed")
+    rng = random.Random(f"{key} change {change}")
     tree = ast.parse(written.text)
     counter = KernelMutation(-1, rng)           # which changes nothing
     counter.counts_iterations = "left" in written.text
