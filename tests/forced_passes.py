@@ -16,6 +16,7 @@ FORCED = {"trim-tiles": "least=1", "fit-functions": "least=1 gain=0", "tabulate-
           "spread-nests": "worth=1", "load-words": "least=1", "delay-stores": "least=1 functions=0",
           "halve-vectors": "least=1 gain=0", "round-pairs": "always=1", "round-words": "always=1"}
 OPTIONAL = tuple(name for name in NAMES if name not in REQUIRED)
+REWRITTEN = {"join-parts": "spread-nests"}          # passes that change only what another one writes
 
 
 @contextmanager
@@ -24,7 +25,8 @@ def forced(alone: str | None = None) -> Iterator[None]:
 
     The cache is so small that stores go past it.
     """
-    chosen = {name: FORCED.get(name, "") for name in NAMES if alone in (None, name) or name in REQUIRED}
+    chosen = {name: FORCED.get(name, "") for name in NAMES if (
+        alone in (None, name)) or name in REQUIRED or name == REWRITTEN.get(alone or "")}
     with patch.dict(PIPELINE, chosen, clear=True), patch(f"{LOWERING}.WORTH_ROLLING", 1), \
             patch(f"{LOWERING}.WORTH_FUSING", 1), patch("nki_mlir.targets.runtime.host.cache_bytes", lambda: 128):
         yield

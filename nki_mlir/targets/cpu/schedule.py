@@ -178,18 +178,18 @@ def cost_of(nest: Nest) -> float:
     return 20 + nest.elements * (0.02 if product_of(nest) is not None else 0.05 + 0.03 * len(nest.steps))
 
 
-def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
-    """Divide the nest into equal parts along its first axis. Return one part, the number of parts, and the extent of a
-    part.
+def parts_of(nest: Nest, least: int, most: int, axis: int = 0) -> tuple[Nest, int, int] | None:
+    """Divide the nest into equal parts along an axis. Return one part, the number of parts, and the extent of a part.
 
     Return None if no number of parts between the two limits fits, or if a part would have to know its number.
     """
-    if nest.mask or not nest.extents or 0 in nest.reduced or any(0 in dict(form.axes) for form in nest.forms):
+    if nest.mask or not nest.extents or axis in nest.reduced or any(axis in dict(form.axes) for form in nest.forms):
         return None
     for count in range(least, most + 1):
-        if nest.extents[0] % count == 0:
-            extent = nest.extents[0] // count
-            return replace(nest, extents=(extent, *nest.extents[1:])).simplified, count, extent
+        if nest.extents[axis] % count == 0:
+            extent = nest.extents[axis] // count
+            extents = (*nest.extents[:axis], extent, *nest.extents[axis + 1:])
+            return replace(nest, extents=extents).simplified, count, extent
     return None
 
 

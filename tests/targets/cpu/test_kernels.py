@@ -344,8 +344,12 @@ def test_mask__that_is_too_weak_is_an_error_with_its_place() -> None:
 
 
 # -- large operations --------------------------------------------------------------------------------------------------
-def test_large_operations__are_spread_over_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("joins, jobs", [(False, ["nki_spread"] * 6), (True, ["nki_parallel"])])
+def test_large_operations__are_spread_over_the_threads(monkeypatch: pytest.MonkeyPatch, joins: bool, jobs: list[str]
+                                                       ) -> None:
     monkeypatch.delitem(PIPELINE, "chunk-rows")         # else, threads share chunks of all operations
+    if not joins:
+        monkeypatch.delitem(PIPELINE, "join-parts")
 
     @nki.jit
     def pooled(x):
@@ -357,7 +361,7 @@ def test_large_operations__are_spread_over_the_threads(monkeypatch: pytest.Monke
         return out
     check(pooled, numbers(128, 16384), rtol=1e-5, atol=1e-5)
     functions = [i.function for i in assembly_of(pooled).instructions]
-    assert functions.count("nki_spread") >= 3
+    assert [function for function in functions if function in ("nki_spread", "nki_parallel")] == jobs
 
 
 def test_constants__zeros_of_both_signs_and_nan_are_different_routines() -> None:

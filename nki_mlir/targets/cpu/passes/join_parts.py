@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""join-parts: run the same part of several divided computations as one job of the pool.
+
+before:  pack(w, t) on the pool;  sums += x * t on the pool;  pack(w + 262144, t) on the pool;  ...
+after:   for 2 parts on the pool:  pack(w', t');  sums' += x * t';  pack(w' + 262144, t');  ...
+
+Threads wait for each other at the end of a divided computation. They need not where a part touches only bytes that no
+other part of the computations beside it writes; then a part's results also stay in the cache of the thread that uses
+them. The pass divides a computation along another axis if that makes its parts independent of the following ones: each
+thread packs the columns that it multiplies. Each thread has its own buffers for values that only one job uses.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
+from nki_mlir.targets.cpu.chunk_loop import Chunk
+from nki_mlir.targets.cpu.contraction import TileProduct
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.native_nodes import (
+    Allocate,
+    Compute,
+    NativeBlock,
+    RoutineCall,
+    ScratchBuffer,
+    Spread,
+    blocks,
+    calls_in,
+    slot_value,
+)
+from nki_mlir.targets.cpu.schedule import dims_of, parts_of
+from nki_mlir.waist.overlap import ByteRegion, are_apart
+
+LINE = 64                           # bytes of a cache line, which two threads should not both write
+Users = Mapping[ScratchBuffer, Sequence[RoutineCall]]
+
+
+class JoinParts(FunctionPass, name="join-parts"):
+    nests: int = 512            # most computations of a job: it compares the bytes that they touch
+
+    def rewrite(self, function: NativeFunction) -> None:
+        if any(isinstance(call, Spread) for call in calls_in(*function.body.nodes)):
+            users = function.users()
+            for block in [*blocks(function.body)]:
+                self.block(function, block, users)
+
+    def block(self, function: NativeFunction, block: NativeBlock, users: Users) -> None:
+        nodes, block.nodes = block.nodes, []
+        with function.inside(block):
+            for is_divided, run in groupby(nodes, lambda node: isinstance(node, Spread | Allocate)):
+                if is_divided:
+                    for job in self.jobs([node for node in run if isinstance(node, Spread | Allocate)]):
+                        job.write(function, users)
+                else:
+                    block.nodes += run
+
+    def jobs(self, run: Sequence[Spread | Allocate]) -> list["Job"]:
+        """Divide consecutive nodes into jobs. The last computations come first: those before them choose an axis that
+        fits."""
+        jobs = [Job()]
+        for node in reversed(run):
+            if isinstance(node, Allocate):
+                jobs[-1].nodes.insert(0, node)
+            elif len(jobs[-1].parts) == self.nests or not jobs[-1].prepend(node):
+                jobs.append(Job())
+                jobs[-1].prepend(node)
+        return jobs[::-1]
+
+
+@dataclass(eq=False)
+class Job:
+    """Consecutive computations in ``count`` parts, and allocations. ``parts`` has the first part of each computation;
+    ``touched`` the bytes of each part of an operand, by memory."""
+
+    count: int = 0
+    nodes: list[Spread | Allocate] = field(default_factory=list)
+    parts: dict[Spread, Chunk] = field(default_factory=dict)
+    touched: dict[object, set[tuple[ByteRegion, ...]]] = field(default_factory=dict)
+
+    def prepend(self, call: Spread) -> bool:
+        """Put a computation in front of the others, if no part of it touches bytes that other parts write."""
+        for part in divisions(call, self.count or call.count):
+            accesses = [*accesses_of(call, part, self.count or call.count)]
+            same_memory = {touched for access in accesses for touched in self.touched.get(access[0].root, ())}
+            if all(independent(access, other) for access in accesses for other in (*same_memory, *accesses)):
+                self.count = self.count or call.count
+                self.nodes.insert(0, call)
+                self.parts[call] = part
+                for access in accesses:
+                    self.touched.setdefault(access[0].root, set()).add(access)
+                return True
+        return False
+
+    def write(self, function: NativeFunction, users: Users) -> None:
+        """Append the job, or its only computation as before."""
+        if len(self.parts) < 2:
+            function.block.nodes += self.nodes
+            return
+        private = {node.buffer for node in self.nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
+            user in self.parts for user in users.get(node.buffer, ()))}
+        for node in self.nodes:
+            if isinstance(node, Allocate) and node.buffer not in private:
+                function.add(node)
+        loop = function.add_loop(self.count, on_pool=True)
+        with function.inside(loop.body):
+            for node in self.nodes:
+                if isinstance(node, Spread):
+                    function.add(call_of(node, self.parts[node], slot_value(loop.slot)))
+                elif node.buffer in private:
+                    node.buffer.memory = loop.memory
+                    function.add(node)
+
+
+def divisions(call: Spread, count: int) -> Iterator[Chunk]:
+    """Yield the first of so many parts of a computation, divided along each axis that can be; the first axis comes
+    first. Other axes have to keep the parts of results in different cache lines."""
+    for axis in range(len(call.nest.extents)) if not isinstance(call.part, TileProduct) else range(call.count == count):
+        parts = parts_of(call.nest, count, count, axis)
+        if parts is not None:
+            nest, _, extent = parts
+            part = Chunk(nest, tuple([o.strides[axis] * extent * o.dtype.itemsize for o in call.nest.operands]))
+            if not axis or all(step % LINE == 0 for step in part.steps[len(nest.inputs):]):
+                yield part
+
+
+def accesses_of(call: Spread, part: Chunk, count: int) -> Iterator[tuple[ByteRegion, ...]]:
+    """Yield the bytes that each part of a computation touches of an operand, for all operands."""
+    for k, (region, step, operand) in enumerate(zip(call.regions, part.steps, part.nest.operands)):
+        access = region.accessed(dims_of(part.nest, k), operand.dtype.itemsize, k >= len(part.nest.inputs))
+        yield tuple([access.moved(Linear(step * number)) for number in range(count)])
+
+
+def independent(access: Sequence[ByteRegion], other: Sequence[ByteRegion]) -> bool:
+    """Return whether no part of an operand touches bytes that another part of the other operand writes, nor the other
+    way round."""
+    return not (access[0].writes or other[0].writes) or all(
+        are_apart(a, b) for i, a in enumerate(access) for j, b in enumerate(other) if i != j)
+
+
+def call_of(call: Spread, part: Chunk, number: Linear) -> Compute:
+    """Return the part of a computation with a number."""
+    routine = replace(call.part, nest=part.nest) if isinstance(call.part, TileProduct) else (
+        addressed(part.nest, does_stream(call.part)))
+    regions = [region.moved(number, step) for region, step in zip(call.regions, part.steps)]
+    symbols = call.arguments[3 + 2 * len(regions)::2]
+    return Compute(routine, (*(region.address for region in regions), *symbols), part.nest, regions)
