@@ -6,7 +6,11 @@ import re
 from dataclasses import dataclass
 from math import inf, isinf, isnan
 
+import numpy as np
+
 from nki_mlir.custom_form.lexing import NAME
+
+SINGLE = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?f")       # a number that is rounded to float32
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -28,7 +32,7 @@ def plain_value(text: str, kind: type) -> object:
         if kind is int:
             return int(text)
         if kind is float:
-            return float(text)
+            return float(np.float32(text[:-1])) if SINGLE.fullmatch(text) else float(text)
         if kind is tuple:
             value = ast.literal_eval(text)
             return _as_tuple(value) if isinstance(value, list) else RawAttribute(text)
@@ -39,6 +43,16 @@ def plain_value(text: str, kind: type) -> object:
 
 def _as_tuple(value: object) -> object:
     return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+def float_text(value: float) -> str:
+    """Return the text of a number: for one that float32 has, the shortest decimal that rounds to it there, with the
+    suffix ``f``, if that is shorter: 0.3f, not 0.30000001192092896."""
+    text = repr(value)
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    short = str(single) + "f"
+    return short if len(short) < len(text) and float(single) == value and SINGLE.fullmatch(short) else text
 
 
 def generic_value(value: object, kind: type) -> str:

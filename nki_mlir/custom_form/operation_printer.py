@@ -8,6 +8,7 @@ differs is written in MLIR's own form; an operation that still differs stays in 
 from collections.abc import Mapping, Sequence
 
 from nki_mlir.bindings import Attribute, Operation, ir
+from nki_mlir.custom_form.attribute_values import float_text
 from nki_mlir.custom_form.lexing import NAME, VALUE, Cursor, MalformedForm
 from nki_mlir.custom_form.linear_text import exact_constraints, named, named_constraints
 from nki_mlir.custom_form.operation_fields import DENSE, VIEW, PlainForm, TileForm, form_of
@@ -222,7 +223,7 @@ def value_text(value: object, text: str, symbols: Sequence[str]) -> str:
         case int():
             return str(value)
         case float():
-            return repr(value)
+            return float_text(value)
     return text
 
 

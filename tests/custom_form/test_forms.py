@@ -10,6 +10,7 @@ import pytest
 from nki_mlir.bindings import load
 from nki_mlir.cli import opt
 from nki_mlir.cli.source import MalformedInput, read_module
+from nki_mlir.custom_form.attribute_values import float_text, plain_value
 from nki_mlir.custom_form.lexing import Cursor
 from nki_mlir.custom_form.operation_printer import OperationPrinter
 from nki_mlir.custom_form.printer import custom_text
@@ -47,6 +48,15 @@ def test_patterns_as_subscripts(kind, access, text):
     buffer = buffer_of(kind)
     assert subscripts(access, buffer, ["%i", "%j"]) == text
     assert not text or read_subscripts(Cursor(text)).access(buffer, ["%i", "%j"]) == access
+
+
+@pytest.mark.parametrize("value, text", [
+    (0.3, "0.3"), (float(np.float32(0.3)), "0.3f"), (0.5, "0.5"), (-float(np.float32(1e-5)), "-1e-05f"),
+    (1 / 3, repr(1 / 3)), (1e300, "1e+300"), (float("inf"), "inf"), (float("-inf"), "-inf"), (0.0, "0.0"), (-0.0, "-0.0"),
+    (float(np.float32(3.4e38)), "3.4e+38f")])
+def test_numbers_of_float32_are_as_short_as_they_are_there(value, text):
+    assert float_text(value) == text
+    assert plain_value(text, float) == value
 
 
 HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "sbuf">, %p: memref<128x8xf32, "psum">) {
