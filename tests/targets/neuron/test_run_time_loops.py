@@ -236,3 +236,54 @@ def test_error__a_bound_divided_by_0_is_told_at_its_line(tmp_path):
     with pytest.raises(RegisterDivision, match="floordiv of 4 by 0 in a register") as caught:
         runnable(str(file), [], {}, None, ()).run("isa")
     assert caught.value.at is not None and (caught.value.at.file, caught.value.at.line) == (str(file), 4)
+
+
+@nki.jit
+def smoothed(x, iterations: int):
+    """x averaged with itself shifted by one more column in each iteration; an inner loop has the counter as bound."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+
+    def body(i):
+        column = nl.ndarray((x.shape[0], 1), x.dtype)
+        nisa.tensor_copy(column, tile.ap([[x.shape[1], x.shape[0]], [1, 1]], scalar_offset=i, indirect_dim=1))
+        nisa.tensor_scalar(tile, tile, nl.add, column, op1=nl.multiply, operand1=0.5)
+
+        def halved(_):
+            nisa.tensor_scalar(tile, tile, nl.multiply, 0.5)
+        nl.fori_loop(0, i, halved)
+    nl.fori_loop(0, iterations, body)
+    nl.fori_loop(4, 4, body)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 8])
+def test_bounds_that_are_constants(iterations):
+    """The counters of such loops have the numbers of the iterations, and all iterations are proved and timed."""
+    x = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    expected = x.copy()
+    for i in range(iterations):
+        expected = (expected + expected[:, i:i + 1]) * np.float32(0.5) ** (i + 1)
+    np.testing.assert_allclose(smoothed.on("isa")(x, iterations), expected, rtol=1e-6)
+
+
+def test_time_of_all_iterations():
+    """A loop to 24 takes longer than one to 8 by 16 run-time copies of at least 600 cycles of 0.96 GHz, in either mode."""
+    @nki.jit
+    def repeated(x, iterations: int):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+
+        def body(i):
+            column = nl.ndarray((x.shape[0], 1), x.dtype)
+            nisa.tensor_copy(column, tile.ap([[x.shape[1], x.shape[0]], [1, 1]], scalar_offset=i, indirect_dim=1))
+            nisa.tensor_scalar(tile, tile, nl.add, column)
+        nl.fori_loop(0, iterations, body)
+        nisa.dma_copy(out, tile)
+        return out
+    x = np.zeros((16, 32), np.float32)
+    short, long = (repeated.lower(x, iterations) for iterations in (8, 24))
+    least = 16 * 600 / 0.96
+    assert long.time().total_ns - short.time().total_ns > least
+    assert long.time(as_written=True).total_ns - short.time(as_written=True).total_ns > least

@@ -23,6 +23,7 @@ from nki_mlir.targets.neuron.codegen.candidate_code import expanded, with_instru
 from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, take_addresses
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
+from nki_mlir.targets.neuron.codegen.count_loops import count_loops
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest
 from nki_mlir.targets.neuron.codegen.fill_partitions import fill_partitions
@@ -35,7 +36,7 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.order_instructions import has_order, order_instructions
 from nki_mlir.targets.neuron.codegen.program_order import in_program_order_where_it_fits
-from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
+from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, While, copied, nodes_in
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
 from nki_mlir.targets.neuron.codegen.short_loops import Improved, fastest_in_loops, in_loops
@@ -182,6 +183,9 @@ def emit_code(code: Code, options: Emission) -> Program:
     """Return the program of a kernel's records."""
     if options.static:
         code = replace(code, machine=code.machine.with_static_descriptors)
+    if any(isinstance(node, While) for node in nodes_in(code.body)):
+        code = replace(code, body=copied(code.body))
+        options.observation.step("count-loops", code, lambda: count_loops(code))
     if has_order(code):
         code = replace(code, body=copied(code.body))
         options.observation.step("order-instructions", code, lambda: order_instructions(code))

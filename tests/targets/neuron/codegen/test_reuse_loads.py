@@ -219,12 +219,13 @@ def test_a_row__is_copied_to_all_partitions_once(options, width, changed, copies
 def test_a_tile_that_a_loop_reads__keeps_its_load():
     """The loop of the run time is another run, which the first tile would have to reach, too."""
     @nki.jit
-    def kernel(x):
+    def kernel(x, n):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         first = nl.load(x)
         second = nl.load(x)
-        total = nl.add(first, second)
-        for _ in nl.dynamic_range(3):
+        total, bound = nl.add(first, second), nisa.register_alloc()
+        nisa.register_load(bound, n)
+        for _ in nl.dynamic_range(bound):
             nisa.tensor_tensor(dst=total, data1=total, data2=second, op=nl.add)
         nl.store(out, total)
         return out
@@ -232,6 +233,7 @@ def test_a_tile_that_a_loop_reads__keeps_its_load():
     expected = x + x
     for _ in range(3):
         expected = expected + x
-    streams = kernel.lower(x).streams
-    assert sum(i.queue is not None for p in streams for stream in p.streams.values() for i in stream) == 3
-    np.testing.assert_array_equal(kernel.on("isa")(x), expected)
+    n = np.full((1, 1), 3, np.int32)
+    streams = kernel.lower(x, n).streams
+    assert sum(i.queue is not None for p in streams for stream in p.streams.values() for i in stream) == 4
+    np.testing.assert_array_equal(kernel.on("isa")(x, n), expected)
