@@ -8,8 +8,9 @@ elements. The module does not depend on MLIR.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,7 @@ class UnderMask(BrokenRule):
     fix = "use a mask that selects the number of elements that the instruction needs, or mask the store instead"
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A box of an iteration space with the constraints that remain inside, over axes that count from the start of the
     box."""
 
@@ -236,8 +236,7 @@ def _forms(op: Op) -> list[Linear]:
 # elements. Rows with active elements at the same positions are gathered, without their other elements, into a separate
 # tile. The instruction works on that tile without a mask, and its results are scattered back.
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(NamedTuple):
     """Rows with the same active elements: ``offsets[k]`` are their positions along the k-th of the ``free`` axes."""
 
     rows: np.ndarray

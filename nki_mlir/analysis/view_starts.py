@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Resolves chains of views: the buffer behind a view, and how far after the buffer's start the view begins."""
 
-from dataclasses import dataclass
+
+from typing import NamedTuple
 
 from nki_mlir.analysis.effects import RESHAPES, defining
 from nki_mlir.bindings import Value, ir
 from nki_mlir.dialects.view import start_of
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """The beginning of a view: the buffer, a constant offset in elements, and values with their factors."""
 
     buffer: ir.Value

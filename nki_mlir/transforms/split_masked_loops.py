@@ -16,9 +16,9 @@ that every iteration breaks is an error. With ``branches``, a loop is also split
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
@@ -293,8 +293,7 @@ def _end(choice: Operation, branch: int) -> Operation:
 SCANNED = 4096              # values of a variable that are tried one by one
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """A constraint as seen from one loop variable.
 
     ``bounds(first, last)`` are the extremes of its form while the variable runs from ``first`` to ``last``.

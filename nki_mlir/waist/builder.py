@@ -5,8 +5,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
@@ -23,8 +23,7 @@ from nki_mlir.waist.rows import Expression, Rows, recurrence
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
 
-@dataclass(frozen=True)
-class Reduction:
+class Reduction(NamedTuple):
     """A reduction: a start value, a function of each element, a step, and a function of the result.
 
     ``first`` is an earlier reduction of the same elements; ``element`` and ``last`` get its result, too.

@@ -46,8 +46,7 @@ class Structured:
     structure: object = field(default_factory=object)       # equal for operations of equal structure
 
 
-@dataclass(frozen=True)
-class GatheredRows:
+class GatheredRows(NamedTuple):
     """A buffer whose rows a body chooses by elements that it reads, and the other subscripts."""
 
     op: Operation

@@ -9,6 +9,7 @@ An operation that only moves data waits for memory. It costs little in one routi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import native_nodes as cpu
@@ -20,8 +21,7 @@ from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """The first of the equal parts of a nest, and the distance in bytes of each operand from one part to the next."""
 
     nest: Nest

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,7 @@ USUAL = 3.0                         # arguments below it have polynomials
 USUAL_COUNT = 2 * 0x4040            # of bfloat16, whose bits count up to that of 3
 
 
-@dataclass(frozen=True)
-class Segments:
+class Segments(NamedTuple):
     """A segment has the arguments whose product with ``of_1``, rounded to an integer and less ``first``, is the
     segment's number."""
 

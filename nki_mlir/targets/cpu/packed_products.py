@@ -21,6 +21,7 @@ The order in which numbers are added does not depend on the number of threads.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import (
@@ -63,8 +64,7 @@ WIDEN = (Step("wrap", UINT32, (0,)),)
 NARROWED_WIDEN = (Step("convert", BFLOAT16, (0,)), Step("bitcast", UINT16, (2,)), Step("wrap", UINT32, (3,)))
 
 
-@dataclass(frozen=True)
-class PackingOptions:
+class PackingOptions(NamedTuple):
     """The sizes into which products are cut; 0: the host decides. ``form-products`` documents each of them."""
 
     tile_rows: int = 0
