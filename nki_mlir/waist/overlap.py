@@ -338,15 +338,15 @@ class ByteRegion:
         return sum([min(0, end) for end in ends]), sum([max(0, end) for end in ends]) + self.run - 1
 
 
-def are_apart(a: ByteRegion, b: ByteRegion) -> bool:
-    """Return whether two accesses certainly have no byte in common."""
+def are_apart(a: ByteRegion, b: ByteRegion, moved: int = 0) -> bool:
+    """Return whether two accesses, the second one moved by some bytes, certainly have no byte in common."""
     if a.root != b.root:
         return True
     distance = b.address.plus(a.address, -1)
     first, second = (nest_of((*access.dims, (1, access.run)), 1) for access in (a, b))
     return not distance.symbols and not meet(
         first.pairs, first.unit, first.extent, second.pairs, second.unit, second.extent,
-        distance.const + second.shift - first.shift)
+        distance.const + moved + second.shift - first.shift)
 
 
 def may_interleave(a: ByteRegion, b: ByteRegion) -> bool:

@@ -298,7 +298,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "chunk-rows": ("passes.chunk_rows.TouchedMemory", "dependent_calls", lambda *_: [], shifted),
     "join-nests": ("walk", "are_apart", lambda *_: True, rows_below),
     "spread-nests": ("passes.spread_nests", "parts_of", fewer_parts, doubled),
-    "join-parts": ("passes.join_parts", "independent", lambda *_: True, shifted),
+    "join-parts": ("passes.join_parts.PartAccess", "is_independent_of", lambda *_: True, shifted),
     "parallelize": ("passes.parallelize", "part_of_search", lambda search, count: replace(
         search, count=search.count // count - 1), eight_largest),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (

@@ -13,6 +13,7 @@ thread packs the columns that it multiplies. Each thread has its own buffers for
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
@@ -73,24 +74,26 @@ class JoinParts(FunctionPass, name="join-parts"):
 @dataclass(eq=False)
 class Job:
     """Consecutive computations in ``count`` parts, and allocations. ``parts`` has the first part of each computation;
-    ``touched`` the bytes of each part of an operand, by memory."""
+    ``touched`` what parts access, by memory."""
 
     count: int = 0
     nodes: list[Spread | Allocate] = field(default_factory=list)
     parts: dict[Spread, Chunk] = field(default_factory=dict)
-    touched: dict[object, set[tuple[ByteRegion, ...]]] = field(default_factory=dict)
+    touched: dict[object, set["PartAccess"]] = field(default_factory=dict)
 
     def prepend(self, call: Spread) -> bool:
         """Put a computation in front of the others, if no part of it touches bytes that other parts write."""
-        for part in divisions(call, self.count or call.count):
-            accesses = [*accesses_of(call, part, self.count or call.count)]
-            same_memory = {touched for access in accesses for touched in self.touched.get(access[0].root, ())}
-            if all(independent(access, other) for access in accesses for other in (*same_memory, *accesses)):
-                self.count = self.count or call.count
+        count = self.count or call.count
+        for part in divisions(call, count):
+            accesses = [*accesses_of(call, part)]
+            same_memory = {touched for access in accesses for touched in self.touched.get(access.region.root, ())}
+            if all(access.is_independent_of(other, count) for access in accesses for other in (
+                    *same_memory, *accesses)):
+                self.count = count
                 self.nodes.insert(0, call)
                 self.parts[call] = part
                 for access in accesses:
-                    self.touched.setdefault(access[0].root, set()).add(access)
+                    self.touched.setdefault(access.region.root, set()).add(access)
                 return True
         return False
 
@@ -126,18 +129,35 @@ def divisions(call: Spread, count: int) -> Iterator[Chunk]:
                 yield part
 
 
-def accesses_of(call: Spread, part: Chunk, count: int) -> Iterator[tuple[ByteRegion, ...]]:
-    """Yield the bytes that each part of a computation touches of an operand, for all operands."""
+class PartAccess(NamedTuple):
+    """The bytes of an operand that the first part of a computation touches, and the distance from part to part."""
+
+    region: ByteRegion
+    step: int
+
+    def is_independent_of(self, other: "PartAccess", count: int) -> bool:
+        """Return whether no part touches bytes that another part of the other operand writes, nor the other way
+        round. If the distances from part to part differ, this is only known where all parts are apart."""
+        region, other_region = self.region, other.region
+        if region.root != other_region.root or not (region.writes or other_region.writes):
+            return True
+        if self.step == other.step:
+            return all(are_apart(region, other_region, number * self.step) for number in range(1 - count, count)
+                       if number)
+        distance = other_region.address.plus(region.address, -1)
+        (low, high), (other_low, other_high) = self.reach_of_all(count), other.reach_of_all(count)
+        return not distance.symbols and (high < distance.const + other_low or distance.const + other_high < low)
+
+    def reach_of_all(self, count: int) -> tuple[int, int]:
+        """Return the first and the last byte that any part accesses, relative to the address of the first part."""
+        (low, high), end = self.region.reach, self.step * (count - 1)
+        return low + min(end, 0), high + max(end, 0)
+
+
+def accesses_of(call: Spread, part: Chunk) -> Iterator[PartAccess]:
     for k, (region, step, operand) in enumerate(zip(call.regions, part.steps, part.nest.operands)):
-        access = region.accessed(dims_of(part.nest, k), operand.dtype.itemsize, k >= len(part.nest.inputs))
-        yield tuple([access.moved(Linear(step * number)) for number in range(count)])
-
-
-def independent(access: Sequence[ByteRegion], other: Sequence[ByteRegion]) -> bool:
-    """Return whether no part of an operand touches bytes that another part of the other operand writes, nor the other
-    way round."""
-    return not (access[0].writes or other[0].writes) or all(
-        are_apart(a, b) for i, a in enumerate(access) for j, b in enumerate(other) if i != j)
+        writes = k >= len(part.nest.inputs)
+        yield PartAccess(region.accessed(dims_of(part.nest, k), operand.dtype.itemsize, writes), step)
 
 
 def call_of(call: Spread, part: Chunk, number: Linear) -> Compute:
