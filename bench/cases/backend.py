@@ -34,7 +34,7 @@ from nki_mlir.targets import neuron  # noqa: E402
 from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_cores  # noqa: E402
 
 TARGET = "trn2"
-EXAMPLES, PUBLISHED = "examples/", "bench/calibration/"
+EXAMPLES, PUBLISHED, SERVING = "examples/", "bench/calibration/", "bench/cases/serving.py"
 
 
 def square(n: int) -> tuple[str, ...]:
@@ -92,6 +92,13 @@ CASES: dict[str, tuple[str, tuple[str, ...]] | tuple[str, tuple[str, ...], tuple
     "bmm_softmax_1024": (PUBLISHED + "fused.py:bmm_softmax", ("4x64x1024xf32",) * 2),
     "swiglu_512": (PUBLISHED + "fused.py:swiglu",
                    ("512x1024xf32", "1024x3072xf32", "1024x3072xf32", "3072x1024xf32")),
+    "swiglu_512_bf16": (PUBLISHED + "fused.py:swiglu",
+                        ("512x1024xbf16", "1024x3072xbf16", "1024x3072xbf16", "3072x1024xbf16")),
+    "decode_grouped_2048": (SERVING + ":decode_grouped", ("32x128xbf16", "8x128x2048xbf16", "8x2048x128xbf16")),
+    "decode_grouped_4096": (SERVING + ":decode_grouped", ("32x128xbf16", "8x128x4096xbf16", "8x4096x128xbf16")),
+    "heads_apart_2048": (SERVING + ":heads_apart", ("2048x2048xbf16",)),
+    "normalized_projection_512": (SERVING + ":normalized_projection",
+                                  ("512x2048xbf16", "1x2048xbf16", "2048x4096xbf16")),
     "convolution_224": (PUBLISHED + "fused.py:convolution", ("256x39x224xf16", "256x9x256xf16")),
     "mamba_outside_512": (PUBLISHED + "rows.py:mamba_states_outside", scan(512, 256)),
     "mamba_channels_1024": (PUBLISHED + "rows.py:mamba_channels_outside", scan(1024, 2048)),
