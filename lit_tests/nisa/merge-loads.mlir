@@ -9,7 +9,7 @@
 #second = #nki.access<f32, affine_map<() -> (64)>, [[1024, 128], [1, 64]]>
 #apart = #nki.access<f32, affine_map<() -> (192)>, [[1024, 128], [1, 64]]>
 
-// Two neighbouring tiles are loaded by one transfer, into one buffer.
+// Neighbouring tiles are loaded by one transfer, into one buffer.
 // CHECK-LABEL: func.func @neighbours(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x1024xf32, "hbm">
 // CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<128x2x64xf32, "sbuf">
@@ -25,7 +25,24 @@ func.func @neighbours(%x: !x) {
   return
 }
 
-// Tiles that are apart, and loads whose trigger the kernel assigns to an engine, stay.
+// Tiles at a distance become a dimension of the transfer.
+// CHECK-LABEL: func.func @apart(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x1024xf32, "hbm">
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<128x2x64xf32, "sbuf">
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T]], %[[X]]) {{.*}}{{\[\[}}1, 128], [64, 2], [1, 64]]>, {{.*}}{{\[\[}}1024, 128], [192, 2], [1, 64]]>]
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[T]], %[[T]], %[[T]])
+// CHECK-NEXT:    return
+func.func @apart(%x: !x) {
+  %t = memref.alloc() : !tile
+  %u = memref.alloc() : !tile
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #first], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.dma_copy"(%u, %x) {access = [#tile, #apart], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.tensor_tensor"(%t, %t, %u) {access = [#tile, #tile, #tile], engine = "vector", mask = #all, op = "add"} : (!tile, !tile, !tile) -> ()
+  return
+}
+
+// A load of elements that are before those of the last one, and loads whose trigger the kernel assigns to an engine,
+// stay.
 // CHECK-LABEL: func.func @stays(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x1024xf32, "hbm">
 // CHECK:         "nisa.dma_copy"(%[[T:[a-z0-9_]+]], %[[X]])
@@ -38,8 +55,8 @@ func.func @stays(%x: !x) {
   %u = memref.alloc() : !tile
   %v = memref.alloc() : !tile
   %w = memref.alloc() : !tile
-  "nisa.dma_copy"(%t, %x) {access = [#tile, #first], engine = "unknown", mask = #all} : (!tile, !x) -> ()
-  "nisa.dma_copy"(%u, %x) {access = [#tile, #apart], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #apart], engine = "unknown", mask = #all} : (!tile, !x) -> ()
+  "nisa.dma_copy"(%u, %x) {access = [#tile, #first], engine = "unknown", mask = #all} : (!tile, !x) -> ()
   "nisa.dma_copy"(%v, %x) {access = [#tile, #first], engine = "gpsimd", mask = #all} : (!tile, !x) -> ()
   "nisa.dma_copy"(%w, %x) {access = [#tile, #second], engine = "gpsimd", mask = #all} : (!tile, !x) -> ()
   return

@@ -6,15 +6,14 @@ estimates the time of its order; among those with good estimates the timed machi
 order is a candidate, too, so the result is never slower.
 
 Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bodies of several sizes as candidates: the
-time to compile then does not grow with trip counts. The search then times program order, which would be unrolled, on a
-window of the code: once with few iterations of the loops, once with twice the number; the difference is the time of the
-steady state. It emits program order if that is faster after all.
+time to compile then does not grow with trip counts. The search then times program order on windows of few iterations
+and of twice as many; the difference is the time of the steady state. It unrolls program order if that is faster.
 
 Unless the code is short, the first candidate has short bodies: if these are at the bound, the search tries nothing
-else, and compiles few instructions. If short bodies or pipelined loops are merely close to the bound, the search also
-times loops of the device with bodies of ``BODY`` instructions. It times the best order of each candidate with loops
-twice: with engines that meet after each iteration, and with iterations that overlap, which takes more signals. For code
-that stays a loop, the search tries pipelined loops before longer bodies, unless short bodies load data repeatedly.
+else. If short bodies or pipelined loops are merely close to the bound, it also times bodies of ``BODY`` instructions.
+It times the best order of each candidate with loops twice: with engines that meet after each iteration, and with
+iterations that overlap, which takes more signals. For code that stays a loop, the search tries pipelined loops before
+longer bodies, unless short bodies load data repeatedly.
 
 A candidate's first order tells roughly how long it takes. If a variant of the candidate needs less memory and may
 therefore take much less time, the search times the variant first, and the candidate needs no program.
@@ -55,9 +54,10 @@ from nki_mlir.targets.neuron.codegen.program_order import (
 )
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
+from nki_mlir.targets.neuron.codegen.scheduling_graph import TRIGGERS
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
-from nki_mlir.targets.neuron.codegen.split_columns import largest_load
+from nki_mlir.targets.neuron.codegen.split_columns import large_loads
 from nki_mlir.targets.neuron.codegen.transpose_tiles import has_transposes
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 
@@ -67,9 +67,9 @@ ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodi
 WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
-COMPUTING = Engine.TENSOR, *MERGED_ENGINES      # which may wait for loads, and transpose tiles or copy these
+COMPUTING = Engine.TENSOR, *MERGED_ENGINES, TRIGGERS    # which may wait for loads, and transpose tiles or copy these
 PIECES = 2, 4, 8                # into which large tiles are split by columns
-LOADED = 0.25                   # part of the time beyond the bound that a load must take to be split
+LOADED = 0.25                   # part of the time beyond the bound that loads must take to be split in long code
 SHARES = range(0, 101, 5)       # percent of the transposes that the DMA engines may get
 PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
 IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
@@ -105,6 +105,9 @@ class TimedCandidates:
 
     def least_time(self) -> float:
         return min((ns for ns, _ in self.timed), default=inf)
+
+    def least_time_of(self, candidate: Candidate) -> float:
+        return min((ns for ns, result in self.timed if result.candidate == candidate), default=inf)
 
     def candidates(self) -> set[Candidate]:
         return {result.candidate._replace(loads=True) for _, result in self.timed}
@@ -216,7 +219,7 @@ class TimedCandidates:
         both."""
         variant, schedules = candidate._replace(merge=True), prepared.schedules
         if not self.options.merge or candidate.merge or variant in self.unmerged or (
-                schedules.busiest() not in MERGED_ENGINES):
+                schedules.busiest() not in (*MERGED_ENGINES, TRIGGERS)):
             return []
         bound = schedules.bound(balanced=True)
         if prepared.is_straight and schedules.critical_path() >= bound:
@@ -265,14 +268,14 @@ class TimedCandidates:
 
     def splitting(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variant of a timed candidate with the fewest pieces of large tiles whose first order is nearly the
-        fastest, if all programs take longer than the bound, and than this order's estimate. Keep its code. If the
-        largest load is short for what the programs take beyond the bound, something else takes this time."""
+        fastest, and keep its code; nothing if a program is near the bound, or much faster than the candidate's. Longer
+        code is only split if its large loads take long for what the programs take beyond the bound."""
         ns, bound = self.least_time(), prepared.bound()
         if not self.options.split_columns or candidate.columns or candidate.pipelined or candidate.memory or (
-                ns <= bound * WAITS):
+                ns <= bound * WAITS or self.least_time_of(candidate) > ns * HOPELESS):
             return []
-        load = largest_load(prepared.code, PIECES[0]) / self.code.machine.hbm_bytes_per_ns(1)
-        if load < (ns - bound) * LOADED:
+        loads = large_loads(prepared.code, PIECES[0]) / self.code.machine.hbm_bytes_per_ns(1)
+        if not loads or (prepared.steps > FEW and loads < (ns - bound) * LOADED):
             return []
         best: Candidate | None = None
         for pieces in PIECES:
@@ -281,10 +284,9 @@ class TimedCandidates:
             if other.split and (least := other.first(self.options.level, ns / NEARLY)) * NEARLY < ns:
                 ns, best = least, variant
                 self.postponed[variant] = other
-        if best is None:
-            return []
-        self.variants[best] = candidate
-        return [best]
+        if best is not None:
+            self.variants[best] = candidate
+        return [best] if best else []
 
     def variant_is_faster(self, candidate: Candidate) -> bool:
         """Return whether a program is faster than a candidate can be whose variant with merged instructions, or with
@@ -358,8 +360,7 @@ class TimedCandidates:
 
     def with_free_banks(self) -> list[Candidate]:
         """Return the next good candidate with fewer results in PSUM, if its engines may wait for banks."""
-        crowded = {candidate: min((ns for ns, result in self.timed if result.candidate == candidate), default=inf)
-                   for candidate in self.crowded}
+        crowded = {candidate: self.least_time_of(candidate) for candidate in self.crowded}
         good = min((ns for ns, result in self.timed if result.candidate.results == 100), default=inf) * HOPELESS
         for candidate in sorted(crowded, key=crowded.__getitem__):
             variant = candidate._replace(results=FREE_BANKS)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""merge-loads: let one transfer load neighbouring tiles that several load one by one.
+"""merge-loads: let one transfer load tiles that several load one by one.
 
-before:  t0 = load x[:, 0:128]; t1 = load x[:, 128:256]         after:  t = load x[:, 0:256]
+before:  t0 = load x[0:128]; ... t3 = load x[384:512]           after:  t = load x[0:512] as [128, 4, ...]
 
-A trigger of a transfer takes its engine about as long as a few short rows take to move. The pass merges two loads of
-one form whose tiles continue each other in HBM, in each partition at one distance, and are in separate buffers of the
-block or side by side in one, as ``merge-instructions`` merges operations: the separate buffers become one. The runs of
-the merged load are twice as long. A load whose transfer takes longer than its trigger stays.
+A trigger of a transfer takes its engine about as long as a few short rows take to move. The pass merges up to four
+loads of one form whose tiles are at equal distances in one HBM buffer, and on chip in separate buffers of the block or
+side by side in one, as ``merge-instructions`` merges operations: the separate buffers become one. Where the tiles
+continue each other in HBM, the runs of the merged load are longer. A load whose transfer takes longer than its trigger
+stays.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
-TOGETHER = 2                    # loads that become one: a transfer of more tiles would delay the first reader
+TOGETHER = 4                    # loads that become one: a transfer of more tiles would delay the first reader
 
 
 class MergeLoads(RecordsPass, name="merge-loads", reads=Level.NISA):
@@ -63,13 +64,9 @@ class LoadForms(MergedForms):
             max(self.transfers.of(op).parts) < self.issue_ns)
 
     def fit(self, ops: Sequence[Op]) -> bool:
-        """Return whether the loads continue each other in HBM."""
-        first = ops[0]
-        assert isinstance(first, DmaCopyOp)
-        start, (_, count) = first.src.access.free.const, first.src.access.dims[1]
-        return len(ops) <= TOGETHER and all(
-            isinstance(op, DmaCopyOp) and op.src.access.free.const == start + number * count
-            for number, op in enumerate(ops))
+        """Return whether the loads are few, and each begins behind the one before it."""
+        starts = [op.src.access.free.const for op in ops if isinstance(op, DmaCopyOp)]
+        return len(starts) <= TOGETHER and starts == sorted(set(starts))
 
     def pays(self, old: Op, new: Op, count: int) -> bool:
         """Return whether the merged transfer takes no longer than the others one after the other, or their triggers."""

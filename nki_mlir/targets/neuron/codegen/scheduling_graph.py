@@ -22,6 +22,8 @@ from nki_mlir.targets.neuron.codegen.step_table import SPACES, room
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 from nki_mlir.targets.runtime.compiled_class import float_array, int_array, unset_array
 
+TRIGGERS = "triggers"           # the engines that may trigger transfers, as a part of the machine that is busy
+
 
 class SchedulingGraph:
     """The steps of a run, in arrays. By step: ``choice_numbers``, on which engines it may run, the class's first;
@@ -194,7 +196,8 @@ class SchedulingGraph:
     def busy(self, first_engine: bool, balanced: bool = False) -> dict[object, float]:
         """Return ns for which parts of the machine are busy in any order: the DMA engines, HBM, and each engine with
         the steps that no other engine may run (``first_engine``: with all steps on their first engine; ``balanced``:
-        with the steps that ``spread`` gives it)."""
+        with the steps that ``spread`` gives it). Without ``first_engine`` the part ``TRIGGERS`` is the average of the
+        engines that share transfers."""
         totals = self.known_busy.get((first_engine, balanced))
         if totals is None:
             numbers = self.spread if balanced else self.choice_numbers
@@ -203,8 +206,22 @@ class SchedulingGraph:
                 numbers = numbers[firsts.is_only[numbers]]
             ns = np.bincount(firsts.engine[numbers], firsts.busy[numbers], len(FIRST)).tolist()
             totals = dict.fromkeys(Engine, 0.0) | dict(zip(FIRST, ns)) | self.moving
+            if not first_engine:
+                totals[TRIGGERS] = self.triggering(totals)
             self.known_busy[first_engine, balanced] = totals
         return totals
+
+    def triggering(self, totals: dict[object, float]) -> float:
+        """Return ns for which the engines that may trigger transfers of several engines are busy on average, with
+        these and with what the ``totals`` have for each."""
+        numbers, counts = np.unique(self.choice_numbers[self.is_transfer], return_counts=True)
+        ns, engines = 0.0, dict[Engine, None]()
+        for number, count in zip(numbers.tolist(), counts.tolist()):
+            choices = self.distinct.numbered[number]
+            if len(choices) > 1:
+                ns += min([choice.busy for choice in choices]) * count
+                engines |= dict.fromkeys([choice.engine for choice in choices])
+        return (ns + sum([totals[engine] for engine in engines])) / max(len(engines), 1)
 
     @cached_property
     def moving(self) -> dict[object, float]:

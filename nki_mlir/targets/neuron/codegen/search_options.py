@@ -18,7 +18,7 @@ class SearchOptions:
     pipeline: bool = True       # pipeline the loops that remain in long code
     serial: bool = True         # end the search of long code at program order if its chains take about as long
     merge: bool = True          # let one instruction process the tiles of several
-    merge_loads: bool = True    # let one transfer load neighbouring tiles where triggers take long
+    merge_loads: bool = True    # let one transfer load several tiles where triggers take long
     transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip where other engines are busier
     split_columns: bool = True  # split large tiles by columns, so that engines begin before all is loaded
     overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
     it. ``overlap``: iterations of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF
     that their iterations in flight may fill; 0: they are not. ``overwrite``: results are written over operands.
     ``merge``: one instruction processes the tiles of several. ``transposes``: percent of the transposes of tiles on
-    chip that the DMA engines execute. ``merge_loads``: one transfer loads neighbouring tiles. ``columns``: into how
+    chip that the DMA engines execute. ``merge_loads``: one transfer loads several tiles. ``columns``: into how
     many pieces large tiles are split; 0: they are not. ``by_results``: one result is complete before the
     next begins."""
 

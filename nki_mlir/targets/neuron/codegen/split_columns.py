@@ -33,7 +33,6 @@ from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, I
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 LEAST = 512                     # elements of a piece in each partition: below, the fixed time of instructions counts
-FEW = 1_000                     # instructions of code that is split: in longer code, other tiles fill the time
 ROUND = 64                      # elements: the widths of pieces are multiples
 AXIS = 1                        # the first one after the partitions
 EXTREMA = Max8Op, TensorReduceOp
@@ -59,15 +58,15 @@ def split_columns(code: Code, pieces: int) -> int:
     return split_count
 
 
-def largest_load(code: Code, pieces: int) -> int:
-    """Return the bytes of the largest tile that code loads and that may be split into pieces; 0 if there is none."""
-    return max((prod(tile.shape) * tile.dtype.itemsize for block in blocks(code.body) for run in runs_of(block.nodes)
-                for tile in large_tiles(run, pieces)), default=0)
+def large_loads(code: Code, pieces: int) -> int:
+    """Return the bytes of the tiles that code loads and that may be split into pieces."""
+    return sum([prod(tile.shape) * tile.dtype.itemsize for block in blocks(code.body) for run in runs_of(block.nodes)
+                for tile in large_tiles(run, pieces)])
 
 
 def large_tiles(run: Sequence[InstructionStep], pieces: int) -> list[Tile]:
-    """Return the large tiles that a short run loads, each once; none if the run may not be split."""
-    if len(run) > FEW or any(is_pinned(step.op) for step in run):
+    """Return the large tiles that a run loads, each once; none if the run may not be split."""
+    if any(is_pinned(step.op) for step in run):
         return []
     tiles = [step.op.dst for step in run if type(step.op) is DmaCopyOp and step.op.src.space == HBM
              and len(split(step, pieces)) > 1]

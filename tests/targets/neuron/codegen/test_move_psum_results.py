@@ -216,7 +216,7 @@ def test_products_of_the_next_rows__start_in_banks_that_results_have_left():
     scores = a.T @ b
     copies, ns = {}, {}
     for evict in (False, True):
-        program, = neuron.streams(spec.captured, spec.grid, Emission(evict=evict))
+        program, = neuron.streams(spec.captured, spec.grid, Emission(evict=evict, split_columns=False))
         result = np.zeros(scores.shape, np.float32)
         simulate(program, [a.copy(), b.copy()], [result])
         np.testing.assert_array_equal(result, scores - scores.max(1, keepdims=True))

@@ -13,7 +13,7 @@ from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
+from nki_mlir.targets.neuron.codegen.scheduling_graph import TRIGGERS, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.step_engines import Choice
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.crowded_code import graphs_of, program
@@ -187,6 +187,10 @@ def test_shares__are_the_engines_of_an_order(seed: int) -> None:
             busy = graph.busy(first, spread)
             for engine in Engine:
                 assert busy[engine] == pytest.approx(sum(c[0].busy for c in alone if c[0].engine is engine))
+            shared = [c for c, t in zip(graph.choices, graph.transfers) if t is not None and len(c) > 1]
+            engines = {choice.engine for choices in shared for choice in choices}
+            triggers = sum(busy[e] for e in engines) + sum(min(choice.busy for choice in choices) for choices in shared)
+            assert busy.get(TRIGGERS, 0.0) == pytest.approx(0.0 if first else triggers / max(len(engines), 1))
             transfers = [t for t in graph.transfers if t is not None]
             assert busy["dma"] == pytest.approx(sum(np.mean(t.parts) for t in transfers))
             assert busy["hbm"] == pytest.approx(sum(t.hbm_bytes for t in transfers) / graph.machine.hbm_bytes_per_ns(1))
