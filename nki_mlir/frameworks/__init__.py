@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels as custom operators of JAX and PyTorch.
+"""Calls kernels as custom operators of JAX and PyTorch.
 
 ``jax``, ``torch``, ``torch_xla``: calls with their arrays; ``torch_device``: PyTorch's device "neuron";
 ``torch_stablehlo``, ``stablehlo``: programs with kernels as StableHLO, and running them; ``recovery``: kernels out of

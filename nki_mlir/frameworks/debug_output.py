@@ -42,7 +42,7 @@ devices_taken: list[str] = []     # devices that scripts asked torch_xla for: th
 
 
 class ProgramRecorder(Protocol):
-    """An object that writes complete programs; while there is one, single calls are not written."""
+    """An object that writes complete programs. While one exists, ``write_call`` writes no single calls."""
 
     def step(self) -> None: ...
 
@@ -90,7 +90,7 @@ def _on_event(event: str, duration_secs: float, **details: object) -> None:
         _lowering.module = None
         try:
             write_module(module)
-        except Exception as error:              # it would end the lowering, which needs no files
+        except Exception as error:              # the lowering needs no files, so it goes on
             warnings.warn(f"NEURON_FRAMEWORK_DEBUG: the HLO is not written: {error}", stacklevel=2)
 
 

@@ -13,8 +13,8 @@ from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.xla_handler import DATA_TYPE
 from nki_mlir.graph.custom_call import TARGET, BadConfig, KernelRecord
 
-TUPLE = 13                                  # of PrimitiveType
-STATUS_RETURNING = 2                        # of CustomCallApiVersion
+TUPLE = 13                                  # the number in PrimitiveType
+STATUS_RETURNING = 2                        # the number in CustomCallApiVersion
 
 Field = tuple[int, int | bytes]
 

@@ -70,8 +70,8 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
 
 
 def key_of(kernel: Kernel, arguments: tuple[object, ...]) -> tuple[object, ...] | None:
-    """Return the key of a call with positional arrays of JAX and simple constants in the call cache; None for any other
-    call."""
+    """Return the key in the call cache of a call whose positional arguments are JAX arrays and simple constants. Return
+    None for any other call."""
     function = kernel.func
     if type(function) is not FunctionType:
         return None
@@ -82,7 +82,7 @@ def key_of(kernel: Kernel, arguments: tuple[object, ...]) -> tuple[object, ...] 
     for number, value in enumerate(values):
         if (part := constant(value)) is not None:
             key += part
-        elif number < len(arguments) and issubclass(type(value), jax.Array):    # a tracer is an instance by itself
+        elif number < len(arguments) and issubclass(type(value), jax.Array):    # isinstance() accepts tracers, too
             array: Any = value
             key += array.shape, array.dtype
         else:
@@ -212,7 +212,7 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
         The function, for use under jax.jit.
 
     Errors:
-        A rule that does not fit the arrays is an error.
+        ``PartitionRule`` if the rule does not fit the arrays.
 
     Example:
         f = jax.jit(partitioned(nki.jit(double), "rows columns -> rows columns", split="rows"))

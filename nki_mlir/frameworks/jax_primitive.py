@@ -75,7 +75,7 @@ def _jitted(callee: Callee) -> Callable[..., list[jax.Array]]:
 def _run(*operands: object, callee: Callee, **shown: object) -> list[jax.Array]:
     if not jax.config.jax_disable_jit:          # type: ignore[attr-defined]
         return _jitted(callee)(*operands)
-    with jax.disable_jit(False):                # a kernel runs as a compiled program only
+    with jax.disable_jit(False):                # a kernel runs only as a compiled program
         return _jitted(callee)(*operands)
 
 
@@ -137,7 +137,7 @@ def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: obje
                                 **_properties(callee))
     results = rule(context, *operands)
     call = mlir.ir.InsertionPoint.current.block.operations[-1]
-    for layouts in ("operand_layouts", "result_layouts"):       # the documented call has none
+    for layouts in ("operand_layouts", "result_layouts"):       # the documented call has no layouts
         del call.attributes[layouts]
     return results
 

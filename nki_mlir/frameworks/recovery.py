@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels out of a module that calls them: StableHLO text, bytecode or portable artifact, HLO text or protobuf.
+"""Extracts kernels from a module that calls them: StableHLO text, bytecode or portable artifact, HLO text or protobuf.
 
     for kernel in kernels_in(Path("program.hlo_module.pb").read_bytes()):
         print(kernel.name, kernel(a, b))
@@ -22,7 +22,7 @@ from nki_mlir.language.results import assemble
 from nki_mlir.text_limits import check_text
 from nki_mlir.transforms.link_kernels import calls_of, config_of
 
-BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a portable artifact
+BYTECODE = b"ML\xefR"                       # the first bytes of MLIR bytecode and of portable artifacts
 
 
 class RecoveredKernel:

@@ -69,7 +69,7 @@ def callback_entry(program: Program, inputs: Sequence[ArgumentSpec], shared: Seq
             arrays = [array_at(p or 0, shape, dtype) for p, (shape, dtype) in zip(pointers, plan)]
             program(arrays[:count], arrays[count:])
             return 0
-        except BaseException as error:              # it would end in the frames of a foreign caller
+        except BaseException as error:              # a foreign caller cannot handle an exception
             status = next(statuses) & 0x7FFFFFFF
             failures[status] = error
             failures.pop(status - FAILURES_KEPT, None)

@@ -87,8 +87,8 @@ class LinkedProgram:
 
     @property
     def is_one_program(self) -> bool:
-        """Whether graph and kernels are compiled as a single program; otherwise the graph calls the kernels' programs.
-        """
+        """Return whether graph and kernels are compiled as a single program. Otherwise the graph calls the programs of
+        the kernels."""
         return not isinstance(self.run, NativeCalls)
 
     def __call__(self, *arguments: object) -> list[np.ndarray]:
@@ -142,7 +142,8 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
 
 
 def for_target(module: Module, target: str) -> Module:
-    """Set the target of a module, or else that of the environment, and return the module. Raise ``UnknownTarget``."""
+    """Set a module's target to ``target``, or else to that of the environment. Return the module. Raise
+    ``UnknownTarget``."""
     if target := target or TARGET.text():
         module.operation.attributes["nki.target"] = ir.StringAttr.get(machine_named(target).name)
     return module
@@ -212,8 +213,8 @@ def read_graph(source: str | bytes) -> Module:
 
 
 def unreadable(source: str | bytes, message: str) -> NkiMlirError:
-    """Return the error for a module that MLIR does not parse: that of the program of several devices, whose shardings
-    are of a dialect that MLIR lacks, or with MLIR's first message and its line."""
+    """Return the error for a module that MLIR does not parse. A program for several devices gets a separate error,
+    since MLIR lacks the dialect of its shardings. Any other error quotes MLIR's first message and its line."""
     devices = re.search(r"mhlo\.num_partitions = (\d+)", source) if isinstance(source, str) else None
     if devices is not None and int(devices[1]) > 1 and "sdy." in str(source):
         return Unsupported(feature=f"a program that JAX divides among {devices[1]} devices, as one program",
@@ -289,7 +290,7 @@ class NativeCalls:
         linked = link(module)
         self.callees = [callee_from(linked_kernel.record.config, default_executor()) for linked_kernel in linked]
         self.statuses = np.zeros(len(linked) + 1, np.int32)
-        self.lock = threading.Lock()            # over the statuses
+        self.lock = threading.Lock()            # guards the statuses
         engine = self.compile(module, linked)
         _engines.append(engine)
         address = engine.raw_lookup(name)
@@ -417,8 +418,7 @@ def native_text(name: str, callee: Callee, operands: list[str], results: list[st
 
 
 def results_apart(module: Module) -> None:
-    """Copy each buffer that a function returns as two results: the pass that turns results into parameters crashes on
-    it."""
+    """Copy a buffer that a function returns twice: the pass that turns results into parameters would crash."""
     memref = load("dialects.memref")
     for end in operations_of(module, lambda name: name == "func.return"):
         values_before = []
@@ -442,8 +442,8 @@ def copies_to_linalg(module: Module) -> None:
 
 
 def flatten_empty(module: Module) -> None:
-    """Give arguments without elements a single dim: the pass to LLVM leaves a function if one of its arguments has a
-    dim of 0 after another dim."""
+    """Give arguments without elements a single dim: the pass to LLVM does not convert a function if one of its
+    arguments has a dim of 0 after another dim."""
     memref, function = load("dialects.memref"), public_function(module)
     block = function.regions[0].blocks[0]
     for argument in block.arguments:

@@ -17,7 +17,8 @@ aten = torch.ops.aten
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float = 0.0, is_causal: bool = False, *,
               attn_mask: torch.Tensor | None = None, scale: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the result and ``logsumexp``, for which PyTorch's decomposition returns the probabilities."""
+    """Return the result and ``logsumexp``. PyTorch's decomposition returns the probabilities instead of
+    ``logsumexp``."""
     out, _ = scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout, is_causal, attn_mask=attn_mask, scale=scale)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     scores = scores_of(q.to(wide), for_each_head(k, q).to(wide), is_causal, attn_mask, scale)
@@ -29,7 +30,8 @@ def attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: 
                        logsumexp: torch.Tensor, dropout: float, is_causal: bool, *,
                        attn_mask: torch.Tensor | None = None, scale: float | None = None
                        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute the gradients from the probabilities, which are computed again; a row that the mask hides has none."""
+    """Compute the gradients of ``q``, ``k`` and ``v`` from recomputed probabilities, which are 0 in a row whose keys
+    are all masked."""
     keys, values = for_each_head(k, q), for_each_head(v, q)
     scores = scores_of(q, keys, is_causal, attn_mask, scale)
     probabilities = torch.where(is_masked(scores), 0.0, torch.softmax(scores, -1))
@@ -54,7 +56,7 @@ def scale_of(q: torch.Tensor, scale: float | None) -> float:
 
 
 def is_masked(scores: torch.Tensor) -> torch.Tensor:
-    """Return for each row whether a mask hides all keys."""
+    """Return for each row of scores whether a mask hides all keys."""
     return scores.amax(-1, keepdim=True) == -inf
 
 

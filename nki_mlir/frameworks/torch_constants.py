@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Computes parts of an exported PyTorch program that read no argument, if a stream could not compute them.
+"""Folds parts of an exported PyTorch program that read no argument, if a stream could not compute them.
 
 These are constants through float64, and positions from floats (the rows that an interpolation reads), for which a
 stream's range analysis finds no bound. Tensors without elements are constants, too: upstream rejects slices that are
@@ -39,7 +39,8 @@ def constant_tensors(program: torch.export.ExportedProgram) -> dict[str, torch.T
 
 
 class Folds:
-    """The nodes of a graph that read no argument (``fixed``); ``difficult`` ones a stream cannot compute."""
+    """The nodes of a graph that read no argument (``fixed``), and those of them that a stream cannot compute
+    (``difficult``)."""
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
         self.values: dict[Node, Any] = {}

@@ -115,15 +115,15 @@ def fraction(a: torch.Tensor) -> torch.Tensor:
 
 
 def elu(a: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> torch.Tensor:
-    """Compute ``expm1`` of negative numbers and zeros: upstream subtracts 1 from the exponential, whose digits small
-    numbers lack."""
+    """Compute ``expm1`` of negative numbers and zeros: upstream subtracts 1 from the exponential, which cancels the
+    digits of small numbers."""
     wide = a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
     below = torch.expm1(wide * input_scale) * (alpha * scale)
     return torch.where(wide <= 0, below, wide * scale).to(a.dtype)
 
 
 def leaky_relu(a: torch.Tensor, slope: float = 0.01) -> torch.Tensor:
-    """Select by the sign: upstream adds extrema, of which zeros are +0."""
+    """Select by the sign: upstream adds extrema, which turn -0 into +0."""
     return torch.where(a > 0, a, a * slope)
 
 
@@ -245,7 +245,7 @@ def of_one_dtype(op: Callable[..., torch.Tensor]) -> Callable[[object, object], 
 BYTES = (aten.amax.default, aten.amin.default, aten.max.default, aten.min.default, aten.max.dim, aten.min.dim,
          aten.argmax.default, aten.argmin.default, aten.bitwise_right_shift.Tensor)
 TRUTHS = (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
-# Operators along an axis, which upstream rejects, crashes on or does not finish for a tensor without axes.
+# Operators along an axis. For a tensor without axes upstream rejects them, crashes or does not terminate.
 ALONG_AXES = (
     aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default, aten.softmax.int, aten.log_softmax.int,
     aten.max.dim, aten.min.dim, aten.argmax.default, aten.argmin.default, aten.prod.dim_int, aten.any.dim,

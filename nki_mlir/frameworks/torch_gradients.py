@@ -15,8 +15,8 @@ aten = torch.ops.aten
 
 
 def drop_positions(graph: torch.fx.Graph) -> None:
-    """Let gradients of max pools not read the positions of the extrema, which their lowering searches again: upstream
-    lowers no pool whose positions are read."""
+    """Remove the positions of the extrema from the operands of max pools' gradients, since upstream lowers no pool
+    whose positions are read. The lowering of the gradient computes them again."""
     for target in (aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default):
         for node in graph.find_nodes(op="call_function", target=target):
             node.args = (*node.args[:-1], node.args[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of losses for which PyTorch's own compute other numbers than its operators."""
+"""Decompositions of losses for which PyTorch's decompositions compute other numbers than its operators."""
 
 from collections.abc import Callable
 

@@ -5,7 +5,7 @@
 before:  %r = cross_entropy_loss(%x, %targets)                       (as many rows as a mask selects)
 after:   %r, _ = nll_loss_forward(log_softmax(%x, 1), %targets)
 
-PyTorch's own decompositions of these operators compare the number of rows, which only running the program tells.
+PyTorch's own decompositions of these operators compare the number of rows, which is known only at run time.
 """
 
 import operator

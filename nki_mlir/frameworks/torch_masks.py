@@ -34,7 +34,8 @@ from nki_mlir.frameworks.torch_mask_losses import elementwise_losses, expand_los
 aten = torch.ops.aten
 Node = torch.fx.Node
 
-# Operators of the rows of all operands, or of one operand, and of axes, with the argument that has it or them.
+# Operators that compute each row of their operands alone. A number is the index of the argument with the rows
+# (``ROWS_OF``) or with the axes (``ALONG``).
 ROWS = (aten.clone.default, aten._to_copy.default, aten.alias.default, aten.detach.default, aten.zeros_like.default,
         aten.ones_like.default, aten.full_like.default, aten.log_sigmoid.default)
 NEW = (aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default)
@@ -48,23 +49,24 @@ ALONG: dict[object, int] = dict.fromkeys((
     aten.argmax.default, aten.gather.default), 1) | dict.fromkeys((
         aten._log_softmax_backward_data.default, aten._softmax_backward_data.default), 2)
 LOSSES = (aten.nll_loss_forward.default, aten.nll_loss_backward.default)
-# Operators of a tensor and a number that the number of rows may be; Python's operators of such numbers.
+# Operators of a tensor and a number, and Python's operators of numbers, with the operators of tensors that compute the
+# same where the number is computed from the number of selected rows.
 OF_NUMBERS: dict[object, Any] = {
     form: op.Tensor for op in (aten.mul, aten.div, aten.add, aten.sub) for form in (op.Tensor, op.Scalar)}
 NUMBERS: dict[object, Any] = {
     operator.mul: aten.mul.Tensor, operator.truediv: aten.div.Tensor, operator.add: aten.add.Tensor,
     operator.sub: aten.sub.Tensor, operator.floordiv: aten.floor_divide.default, operator.neg: aten.neg.default,
     operator.pow: aten.pow.Tensor_Tensor, torch.sym_max: aten.maximum.default, torch.sym_min: aten.minimum.default}
-WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32,        # in which such numbers are computed
+WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32,        # the dtype of these computations
         **dict.fromkeys((torch.uint8, torch.int8, torch.int16), torch.int32)}
 FILLED = (aten.full.default, aten.scalar_tensor.default)        # tensors of one number
-# Operators that write a tensor of these sizes, with the argument that has them.
+# Operators that create a tensor of given sizes, with the index of the argument that contains the sizes.
 SIZED: dict[object, int] = {aten.expand.default: 1, aten.full.default: 0, aten.zeros.default: 0, aten.ones.default: 0,
                             **dict.fromkeys(NEW, 1)}
 TRANSPOSED = (aten.permute.default, aten.transpose.int, aten.t.default)
 PRODUCTS = (aten.mm.default, aten.matmul.default)
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-EXTREMA: dict[object, bool] = {aten.amax.default: False, aten.max.default: False,           # is it the least one?
+EXTREMA: dict[object, bool] = {aten.amax.default: False, aten.max.default: False,     # whether it is the least one
                                aten.amin.default: True, aten.min.default: True}
 SUMS = (aten.sum.default, aten.mean.default, aten.sum.dim_IntList, aten.mean.dim)
 
@@ -79,8 +81,8 @@ def selects_by_mask(node: Node) -> bool:
 
 def rewrite_masks(program: torch.export.ExportedProgram, line_of: Callable[[Node], Location | None]
                   ) -> torch.export.ExportedProgram:
-    """Rewrite the selections of a program; return it. Raise ``Unsupported`` at the line of an operator whose result has
-    a size that is known at run time only."""
+    """Rewrite the selections of a program and return the program. Raise ``Unsupported`` at the line of an operator
+    whose result still has a size that only running the program tells."""
     dynamic = [node for node in program.graph.nodes if size_of(node)]
     if not dynamic:
         return program
@@ -110,7 +112,8 @@ def swaps(node: Node) -> bool:
 
 
 def size_of(node: Node) -> str:
-    """Return the number that a node's value or one of its sizes is, if only running the program tells it."""
+    """Return the symbol of a node's value or of one of its sizes that only running the program tells; "" if there is
+    none."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         return next((str(n) for n in value.shape if isinstance(n, torch.SymInt) and free_symbols(n)), "")
@@ -119,15 +122,16 @@ def size_of(node: Node) -> str:
 
 
 class Rewriting:
-    """The rewriting of one graph. ``masks`` has the mask for each node whose rows it selects, ``sizes`` the mask for
-    each node that is the number of its rows, ``numbers`` all numbers computed from these."""
+    """The rewriting of one graph. ``masks`` maps each node with selected rows to the mask that selects them. ``sizes``
+    maps each node that is a number of selected rows to the mask, and ``numbers`` has all nodes computed from such
+    numbers."""
 
     def __init__(self, graph: torch.fx.Graph, line_of: Callable[[Node], Location | None]) -> None:
         self.graph, self.line_of = graph, line_of
         self.masks: dict[Node, Node] = {}
         self.sizes: dict[Node, Node] = {}
         self.numbers: set[Node] = set()
-        self.columns: dict[Node, Node] = {}                     # the mask by the node whose columns it selects
+        self.columns: dict[Node, Node] = {}                     # nodes with selected columns, to the mask
         self.names: dict[Node, str] = {}                        # the operators that are not an index
         self.keys: dict[object, Node] = {}
         self.firsts: dict[Node, Node] = {}              # by node, the first one that computes the same

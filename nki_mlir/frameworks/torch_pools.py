@@ -17,8 +17,8 @@ def for_each_axis(rank: int, *arguments: Sequence[int]) -> list[list[int]]:
 
 # -- maxima ------------------------------------------------------------------------------------------------------------
 def max_pool(op: Any, rank: int) -> Callable[..., object]:
-    """Pad before a max pool whose last windows leave the tensor (``ceil_mode``): upstream pads both sides alike. It
-    also takes a stride that is not named for 1 if the positions are read."""
+    """Pad before a max pool whose last windows leave the tensor (``ceil_mode``): upstream pads both sides alike. If the
+    positions are read, upstream also takes a missing stride for 1."""
     def computed(a: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
                  dilation: Sequence[int] = (1,), ceil_mode: bool = False) -> object:
         sizes, steps, pads, dilations = for_each_axis(rank, kernel_size, stride or kernel_size, padding, dilation)
@@ -36,7 +36,7 @@ def max_pool(op: Any, rank: int) -> Callable[..., object]:
             inner = prod(wide.shape[a.dim() - rank + k + 1:])
             number = torch.remainder(torch.div(positions, inner, rounding_mode="floor"),
                                      wide.shape[a.dim() - rank + k]) - pad
-            # a window of the lowest numbers alone names its first element, which may lie in the padding
+            # the position of a window with only lowest numbers is that of its first element, which may be padding
             at = at * extent + torch.where(number < 0, torch.remainder(number, apart), number)
         return values, at
     return computed

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decompositions of PyTorch's scatters that upstream has no lowerings for.
 
-``torch_lowerings`` lowers those by a product or an extremum, to each line along an axis, that remain.
+Scatters along an axis that combine by a product or an extremum remain, and ``torch_lowerings`` lowers them.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def narrow_mean(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tenso
 
 
 def neutral(reduce: str, dtype: torch.dtype) -> float:
-    """Return the number that changes no other one that it is combined with."""
+    """Return the identity element of a reduction."""
     if reduce not in ("amax", "amin"):
         return int(reduce == "prod")
     if dtype.is_floating_point:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch programs that call kernels as StableHLO: what ``torch.export`` makes, with kernels as custom calls.
+"""Converts PyTorch programs that ``torch.export`` exports to StableHLO, with kernels as custom calls.
 
     module = stablehlo_of(model, a, b)
     (result,) = run_linked(module, [a.numpy(), b.numpy()])

@@ -141,7 +141,7 @@ class Handler:
             else:
                 self.resolve(number, attributes_of(frame))
                 return None
-        except BaseException as error:          # it would end in the frames of a foreign caller
+        except BaseException as error:          # a foreign caller cannot handle an exception
             text = str(error) or type(error).__name__
         message = ctypes.create_string_buffer(text.encode())
         self.messages.append(message)
