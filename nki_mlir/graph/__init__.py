@@ -1,3 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Converts a StableHLO module to one kernel function: upstream passes, buffers, views, and the kernels that it
-calls."""
+"""Converts a StableHLO module, with the kernels that it calls, to one kernel function on buffers."""

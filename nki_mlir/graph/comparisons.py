@@ -26,7 +26,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import define, exchange_for_call
 
 COMBINED = ("add", "multiply", "minimum", "maximum", "and", "or")
-MANY = 8                            # updates, and elements of each, from which on the tensor engine adds them
+MANY = 8                            # least numbers of updates, and of elements of each, that the tensor engine adds
 REPLACE = "replace"                 # the update, whatever the old value is
 INFINITY = {"f32": "0x7F800000", "bf16": "0x7F80", "f16": "0x7C00"}
 NEGATIVE_INFINITY = {"f32": "0xFF800000", "bf16": "0xFF80", "f16": "0xFC00"}
@@ -197,7 +197,8 @@ class IndexedFunction:
 
     # -- indices -------------------------------------------------------------------------------------------------------
     def indices(self) -> list[tuple[str, str]]:
-        """Return the numbers of each index, with their types, as integers that count to any extent."""
+        """Return the numbers of each index, with their types, as integers of at least 32 bits, which represent every
+        extent."""
         value, kind, element = "%i", self.kinds[1], self.index_element
         if int(element.lstrip("ui")) < 32:
             self.index_element = element = "i32"
@@ -235,7 +236,7 @@ class IndexedFunction:
         return self.add(f"iota dim = {list(axes).index(axis)} : {self.over(axes, self.index_element)}")
 
     def both(self, hits: str, direction: str, left: str, right: str) -> str:
-        """Return the hits where a comparison over the indexed axes holds, too."""
+        """Return the conjunction of ``hits`` and a comparison over the indexed axes."""
         hit = self.compare(direction, left, right, self.indexed, self.index_element)
         return self.add(f"and {hits}, {hit} : {self.over(self.indexed, 'i1')}")
 
@@ -256,7 +257,7 @@ class IndexedFunction:
         return "f" not in self.element
 
     def neutral(self, fn: str) -> str:
-        """Return the number that combines with each value to that value."""
+        """Return the identity element of the combining function ``fn``."""
         element, is_signed = self.element, not self.element.startswith("u")
         if element == "i1":
             return "true" if fn in ("and", "minimum", "multiply") else "false"
@@ -340,8 +341,8 @@ class ScatterFunction(IndexedFunction):
 
     @property
     def is_product(self) -> bool:
-        """Whether the tensor engine adds: many updates of many elements each, which a comparison of each update with
-        each row would repeat."""
+        """Return whether the tensor engine adds the updates: they are many and have many elements each, which a
+        comparison of each update with each row would repeat."""
         sizes = [prod(self.extents[a] for a in axes) for axes in (self.loops, self.windows)]
         return self.fn == "add" and self.element in INFINITY and min(sizes) >= MANY and not (
             {*self.index_axes} & {*self.target_axes})

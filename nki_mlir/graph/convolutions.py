@@ -23,8 +23,8 @@ from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
-LEAST_ROWS = 32         # summed elements of a product that are worth the tensor engine's time
-HELD = 2                # images of up to 1 / HELD of the memory for cached tiles stay on chip
+LEAST_ROWS = 32         # least number of summed elements for which the tensor engine is worth its time
+HELD = 2                # an image stays on chip if it fills at most 1 / HELD of the memory for cached tiles
 
 
 @dataclass(frozen=True)

@@ -133,12 +133,12 @@ class KernelRecord:
 
     @cached_property
     def has_effects(self) -> bool:
-        """Whether the call has an effect other than its results."""
+        """Return whether the call has an effect other than its results."""
         return self.has_collectives or any("nki.device_print" in text for _, text in self.variants)
 
     @cached_property
     def has_collectives(self) -> bool:
-        """Whether the kernel exchanges data with other ranks."""
+        """Return whether the kernel exchanges data with other ranks."""
         return any('over = "ranks"' in text or '"nisa.permute"' in text for _, text in self.variants)
 
     @property

@@ -119,16 +119,16 @@ def insert_kernels(function: Operation, kernels: Module) -> None:
 
 
 def check_alone(program: Operation, call: Operation) -> None:
-    """Raise ``Unsupported`` if the programs of a kernel meet. Programs become iterations of a loop, and an iteration
-    cannot wait for a later one."""
+    """Raise ``Unsupported`` if programs of a kernel wait for each other, as at a barrier: programs become iterations of
+    a loop, and an iteration cannot wait for a later one."""
     if any(read_op(op).between == PROGRAMS for op in meetings_of(program)):         # type: ignore[attr-defined]
         raise Unsupported(feature="a kernel whose programs wait for each other, in a program with a graph",
                           instead="call it from the graph, without --link-kernels").located(location_of(call))
 
 
 def insert(program: Operation, call: Operation, prefix: str) -> None:
-    """Insert the body of a kernel before a call of it, and erase the call. ``prefix``: of the labels by which the
-    kernel orders instructions, so that calls do not share them."""
+    """Insert the body of a kernel before a call of it, and erase the call. ``prefix`` makes the labels by which the
+    kernel orders instructions unique to the call."""
     with program.context, ir.Location.unknown():
         holder = ir.Module.create()                 # keeps the clone while it is emptied
         with ir.InsertionPoint(holder.body):

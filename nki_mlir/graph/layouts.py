@@ -19,10 +19,10 @@ from nki_mlir.waist.nest import Boxes
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 TRANSPOSED_BYTES = (2, 4)       # sizes of elements that DMA engines transpose
-SAMPLES = 24            # boxes whose cost is computed; the others count as these
+SAMPLES = 24            # boxes whose costs are computed; their mean stands for the others
 ISSUERS = 3             # engines that trigger transfers
-INSTRUCTION_NS = 60.0   # an engine takes for each instruction, beside its elements
-COPIED = 0.5            # the share of copies that ``coalesce-copies`` does not merge with what computes their source
+INSTRUCTION_NS = 60.0   # time of an engine for each instruction, in addition to that for its elements
+COPIED = 0.5            # the share of copies that ``coalesce-copies`` does not merge with the producer of their source
 TRANSPOSE_COPIES = 3    # a transpose through the tensor engine and PSUM takes the time of this many copies
 
 

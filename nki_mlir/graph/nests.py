@@ -40,7 +40,7 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # on truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
-INTEGRAL_FROM = 8388608.0  # 2^23: from here on each float32 is integral; adding it rounds smaller ones to an integer
+INTEGRAL_FROM = 8388608.0  # 2^23: every float32 from here on is integral, and adding it rounds a smaller one
 LEAST = -(1 << 31)
 SIGNED = {8: INT8, 16: INT16, 32: INT32}
 

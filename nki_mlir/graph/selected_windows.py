@@ -29,7 +29,7 @@ KEEPS_NAN = "keeps NaN"             # a later element replaces the selected one 
 
 
 def rewrite_selected_windows(module: Module) -> None:
-    """Rewrite those that select floats by one comparison and add them."""
+    """Rewrite each ``stablehlo.select_and_scatter`` that selects floats by one comparison and adds them."""
     for number, op in enumerate(operations_of(module, lambda name: name == "stablehlo.select_and_scatter")):
         kind = ir.RankedTensorType(op.operands[0].type)
         direction = compared(op)

@@ -134,15 +134,15 @@ class TileCache:
     def __init__(self, bytes: int, choices: TileChoices) -> None:
         self.bytes, self.choices = bytes, choices
         self.tiles: dict[Elements, Tile] = {}               # the oldest first
-        self.images: dict[Elements, Tile] = {}              # of convolutions
-        self.pieces: dict[Value, int] = {}      # how many neighbouring pixels of a buffer tiles have in a partition
+        self.images: dict[Elements, Tile] = {}              # images of convolutions
+        self.pieces: dict[Value, int] = {}      # neighbouring pixels in a partition of a buffer's tiles
         self.block: Block | None = None
-        self.operations: list[Operation] = []               # of the block, as it was before the first one was emitted
-        self.numbers_of: dict[Operation, int] = {}          # the number of each
+        self.operations: list[Operation] = []               # operations of the block before any was emitted
+        self.numbers_of: dict[Operation, int] = {}          # the index of each in ``operations``
         self.at = 0                                         # number of the operation that is emitted
-        self.readers: dict[Value, list[tuple[int, Region]]] = {}    # operations that read a buffer, and what of it
-        self.numbers: dict[Elements, list[int]] = {}        # the operations that read elements, as far as known
-        self.effects: dict[Operation, Effects] = {}         # of operations of the graph
+        self.readers: dict[Value, list[tuple[int, Region]]] = {}    # a buffer to its reading operations and their bytes
+        self.numbers: dict[Elements, list[int]] = {}        # memo: the operations that read some of the elements
+        self.effects: dict[Operation, Effects] = {}         # memo: the effects of the graph's operations
 
     def begin(self, op: Operation) -> None:
         """Advance to an operation: forget the elements that the operations in between change, and the tiles that

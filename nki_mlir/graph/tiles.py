@@ -57,7 +57,8 @@ class Tiles:
         self.symbols = symbols
 
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
-        """Allocate a buffer and return all of it as a tile. One in HBM is for the operation that is emitted."""
+        """Allocate a buffer and return all of it as a tile. The operation that is being emitted reads a buffer in
+        HBM."""
         if space != HBM and shape[0] > self.partitions:
             raise InternalError(f"a tile of {shape[0]} partitions")
         tile = self.writer.buffer(tuple(shape), dtype, space)
