@@ -72,8 +72,8 @@ def as_rows(view):
 
 
 def with_added_functions(text: str) -> str:
-    """Return a text with each function that the text calls and does not define. It is after the imports that come
-    before the first function; others may follow, as late as calls of kernels."""
+    """Return a text with the definition of each function of this module that the text calls and does not define. The
+    definitions follow the imports that precede the first function or class of the text."""
     for name, definition in reversed(DEFINITIONS.items()):
         if not re.search(rf"\b{name}\(", text) or f"def {name}(" in text:
             continue

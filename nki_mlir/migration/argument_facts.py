@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Translates facts about arguments and results into texts that the other function can read.
+"""Translates facts about arguments and results into texts that the called function or the caller can read.
 
     acc = nl.zeros((128, d), acc_dtype)         acc: (128, acc.shape[1]), acc.dtype
     total = nl.zeros((128, 1), acc_dtype)       total: (128, 1), acc.dtype
     add_block(acc, total)
 
-What a function returns has sizes of its parameters, such as ``acc.shape[1]``, which are ``d`` for the caller.
+The sizes of a result are those of parameters, such as ``acc.shape[1]``, which the caller knows as ``d``.
 """
 
 import ast

@@ -73,7 +73,7 @@ class Arguments:
 
     @property
     def selects_no_box(self) -> bool:
-        """Whether the call has a mask whose elements are not a box."""
+        """Return whether the call has a mask whose elements are not a box."""
         return self.mask is not None and self.mask.selects_no_box
 
     def __contains__(self, name: str) -> bool:
@@ -167,7 +167,7 @@ class Calls(ElementwiseTexts):
     recipes: dict[str, Recipe] = {}
     assigned = ""                   # the name that the statement assigns
     updated_tile: TensorFact | None = None         # the tile that the statement updates
-    defaults: Mapping[str, ast.expr] = {}       # of the parameters that no call of the function passes
+    defaults: Mapping[str, ast.expr] = {}       # defaults of parameters that no call passes
     partition_names: frozenset[str] = frozenset()
     reduced: dict[str, str]         # the dtypes of the operands of reductions over programs, by the text of the call
 

@@ -37,7 +37,7 @@ ROUNDING = {"floor", "ceil", "trunc"}
 FLOATING = {*UNARY} - ROUNDING - {"invert", "negative", "logical_not", "relu", "square", "sign", "abs"}
 INVERTED = "the quotient becomes a product with a reciprocal, because devices do not divide tiles"
 EXACT = "nl.divide stays, because its quotients are exact; devices do not have it"
-Operand = tuple[str, Fact]      # its text and what is known about it
+Operand = tuple[str, Fact]      # the text of an operand, and the fact about it
 Into = Callable[[str, TensorFact], list[str]]
 
 

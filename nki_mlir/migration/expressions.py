@@ -47,8 +47,8 @@ from nki_mlir.migration.tree_transformer import TreeTransformer
 from nki_mlir.migration.views import Integer, Item, NamedView, NotAView, Part, RowNumbers, SubscriptText, masked, render
 
 MARK = re.compile(r"__nki_result_(\d+)__")
-PROGRAM = re.compile(r"program_\d+|\w+\.program_id\(.*\)")         # the number of a program
-COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # begins with a call, not with a name
+PROGRAM = re.compile(r"program_\d+|\w+\.program_id\(.*\)")         # the text of a program's number
+COMPUTED = re.compile(r"\w+(\.\w+)*\(")              # a text that begins with a call, not with a name
 MODULE = cst.Module([])
 DTYPES = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32", "bool_", "tfloat32",
           "float8_e4m3", "float8_e5m2", "float8_e4m3fn"}
@@ -66,7 +66,7 @@ class FunctionScope:
     facts: dict[str, Fact] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     unstable: frozenset[str] = frozenset()
-    single_elements: frozenset[str] = frozenset()               # names of which it only reads the first element
+    single_elements: frozenset[str] = frozenset()               # names of which the function reads one element
     transposed: dict[str, str] = field(default_factory=dict)    # tiles with the dtype of the tensor that is transposed
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
@@ -78,7 +78,7 @@ class FunctionScope:
 
 
 class Expressions(TreeTransformer):
-    """Rewrites one expression; statements call ``rewritten``. Calls are in ``Calls``."""
+    """Rewrites one expression with ``rewritten``. The subclass ``Calls`` rewrites calls."""
 
     target = ""                 # the name that a conditional expression is assigned to, if it does not read the name
     loop_starts: dict[str, str] = {}
@@ -96,13 +96,13 @@ class Expressions(TreeTransformer):
         self.repeated_views: dict[int, cst.BaseExpression] = {}     # the views that `.broadcast_to` repeats
         self.conditions: dict[int, str] = {}
         self.loops: dict[int, str] = {}                             # calls that are loops of the current generation
-        self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
+        self.owners: dict[int, cst.BaseExpression] = {}             # attribute -> the tensor or object before the dot
         self.vectors: set[str] = set()              # index vectors and counts, left out where nothing reads them
-        self.replaced_methods: set[str] = set()     # whose values have replaced calls
+        self.replaced_methods: set[str] = set()     # methods whose values have replaced calls
         self.removals: dict[str, set[int]] = {}     # the lines of index vectors and masks that the report calls removed
         self.program_names: set[str] = set()             # variables that are the number of a program
         self.added_conditions: set[str] = set()
-        self.shorter: dict[tuple[str, ...], str] = {}               # assignments by the statements that do the same
+        self.shorter: dict[tuple[str, ...], str] = {}               # statements -> the equivalent assignment
         self.line = 0
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
 

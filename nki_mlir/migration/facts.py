@@ -133,27 +133,27 @@ class TensorFact(Fact):
     blocks: int = 0
     base: bool = False              # a complete tensor as it was created, with rows one after the other
     parameter: bool = False
-    part: bool = False              # of a tensor in HBM: an access pattern on it would count rows of the tensor
+    part: bool = False              # a part of a tensor in HBM: an access pattern would count rows of the tensor
     fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
-    filled: bool = False            # created with values: a reduction over loops begins with them
+    filled: bool = False            # created with values, with which a reduction over loops begins
     floating: bool = False          # computed by a function whose results are floats, so the dtype is one of floats
-    selection: "ComputedPart | None" = None        # of a tile that an operation has computed in part
+    selection: "ComputedPart | None" = None        # the computed part of a tile
     cut: tuple[int, ...] = ()       # the axes that a mask has cut in the function that returns the tile
 
     @property
     def on_chip(self) -> bool:
-        """Whether it is a tile."""
+        """Return whether the tensor is a tile."""
         return self.memory in (SBUF, PSUM)
 
     @property
     def is_float(self) -> bool:
-        """Whether its dtype is known to be one of floats."""
+        """Return whether the dtype is known to be one of floats."""
         return self.dtype.startswith(("nl.float", "nl.bfloat", "nl.tfloat")) if self.dtype.startswith("nl.") else (
             self.floating)
 
     @property
     def rank(self) -> int | None:
-        """Its number of dimensions."""
+        """Return the number of dimensions, None if it is unknown."""
         return None if self.shape is None else len(self.shape)
 
     def like(self, shape: Shape, dtype: str = "") -> "TensorFact":
@@ -197,7 +197,7 @@ class IndexFact(Fact):
 
     @property
     def is_vector(self) -> bool:
-        """Whether it varies along an axis."""
+        """Return whether the index varies along an axis."""
         return any(a.step != "0" for a in self.axes)
 
 
@@ -209,7 +209,7 @@ class MaskBound:
     low: str = ""
     high: str = ""
     rank: int = 2
-    extent: str = ""                # of the axis, if the numbers of the text show that ``high`` may be less than 1
+    extent: str = ""                # extent of the axis, if the text shows that ``high`` may be less than 1
 
 
 @dataclass(frozen=True)
@@ -243,12 +243,12 @@ class MaskFact(Fact):
 
     @property
     def varies(self) -> bool:
-        """Whether it depends on an index."""
+        """Return whether the mask depends on an index."""
         return not self.is_known or bool(self.bounds or self.comparisons or self.alternatives)
 
     @property
     def selects_no_box(self) -> bool:
-        """Whether the elements are not a start and a count for each axis."""
+        """Return whether no start and count for each axis describe the selected elements."""
         return bool(self.diagonals or self.alternatives)
 
 

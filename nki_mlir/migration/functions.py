@@ -46,7 +46,7 @@ from nki_mlir.migration.program_reductions import REDUCTIONS
 from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS, repeated_in_hbm
 
-INTEGER_RESULTS = {"ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "prod", "trunc"}   # of math
+INTEGER_RESULTS = {"ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "prod", "trunc"}   # in math
 CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other modules whose results have tiles
 
 
@@ -56,9 +56,9 @@ class FunctionCalls(Calls):
 
     imported: dict[str, tuple["FunctionCalls", str]]           # functions of other files by their names in this file
     recipes = {**LANGUAGE, **TRANSFERS, **REDUCTIONS, **INSTRUCTIONS}
-    host_methods: HostMethods                   # of classes of the file, whose value may replace a call
+    host_methods: HostMethods                   # methods of the file's classes whose values may replace calls
 
-    vector_attributes: set[str]                 # of objects of a class of the file
+    vector_attributes: set[str]                 # attributes of the file's objects that are index vectors
 
     def is_function(self, name: str) -> bool:
         """Return whether a name is a function that is rewritten for the arguments of its calls."""

@@ -38,7 +38,7 @@ class GridKernels(TileObjects):
         self.axes: set[int] = set()
         self.on_grid = False
         self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
-        self.reduction_line, self.reduced = 0, {}       # of the last reduction over programs
+        self.reduction_line, self.reduced = 0, {}       # line of the last reduction over programs
 
     def program_axes(self, name: str) -> set[int]:
         """Return the axes of the grid that a function of the file reads itself."""

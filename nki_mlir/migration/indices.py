@@ -59,7 +59,7 @@ class MaskedTiles:
     """The tiles under masks of a function, in one attempt to rewrite it, by the name of a tile.
 
     ``masks``: the mask under which a tile is computed; ``cut_sources``: the tiles cut by masks from which it is
-    computed; ``same``: by a second name of a tile the first one; ``uncut``: the dims that masks do not cut;
+    computed; ``same``: the first name of a tile by its second name; ``uncut``: the dims that masks do not cut;
     ``exceeded``: the dims that they must not cut in the next attempt.
     """
 
@@ -75,8 +75,8 @@ class Indices(Expressions):
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)
-        self.extents: dict[str, str] = {}                           # by count: all elements of its axis
-        self.masked = MaskedTiles()                                 # of the function that is being rewritten
+        self.extents: dict[str, str] = {}                           # count -> extent of its axis
+        self.masked = MaskedTiles()                                 # tiles of the function that is being rewritten
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
     def combined(self, operator: str, left: IndexFact, right: IndexFact) -> IndexFact:
@@ -248,7 +248,7 @@ class Indices(Expressions):
         return updated_node.with_changes(format_spec=None)
 
     def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
-        """The second operand may not be evaluated."""
+        """Rewrite the second operand without statements in front, because Python may not evaluate it."""
         self.inline += 1
 
     def leave_BooleanOperation(self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation

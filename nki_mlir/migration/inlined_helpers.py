@@ -35,7 +35,7 @@ class NeedsInlining(Exception):
 
     def __init__(self, name: str, line: int, reason: str = NO_VECTORS) -> None:
         super().__init__(name)
-        self.line, self.reason = line, reason           # of the call
+        self.line, self.reason = line, reason           # line of the call
 
 
 def is_inlinable(function: cst.FunctionDef) -> bool:
@@ -54,9 +54,9 @@ def is_inlinable(function: cst.FunctionDef) -> bool:
 
 def readable_elsewhere(function: cst.FunctionDef, names: Names, constants: Mapping[str, str], other: Names,
                        functions: Mapping[str, str], alias: str) -> cst.FunctionDef | None:
-    """Return a function as another file can read it, which calls it ``alias``: under that file's names of packages, of
-    ``functions`` and of what it imports from the same module, with the numbers of ``constants``. None if the other file
-    lacks a name."""
+    """Return a function under the name ``alias`` in the names of another file: the file's names of packages, of
+    ``functions`` and of other imports from the same module, and numbers in place of ``constants``. Return None if the
+    other file lacks a name."""
     tree = tree_of(function)
     local = {*bound_names(tree), *(a.arg for n in ast.walk(tree) if isinstance(n, ast.arguments)
                                    for a in parameters_of(n))}

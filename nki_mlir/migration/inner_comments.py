@@ -21,7 +21,7 @@ def inner_comments(node: cst.SimpleStatementLine) -> list[cst.Comment]:
 def lines_above(removed: Sequence[cst.EmptyLine], lines: Sequence[cst.EmptyLine], is_first: bool
                 ) -> list[cst.EmptyLine]:
     """Return the lines above a statement that follows removed ones, whose lines are ``removed``: all comments, and an
-    empty line where one of both begins with it. ``is_first``: nothing of the block is left in front."""
+    empty line where one of the two groups begins with one. ``is_first``: no statement of the block is left in front."""
     above, below = list(removed), list(lines)
     while above and above[-1].comment is None and below and below[0].comment is None:
         above.pop()

@@ -67,7 +67,7 @@ from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.transposed_tiles import transposed_tiles
 from nki_mlir.migration.updates_in_place import with_updates_in_place
 
-# Python that the vendor's parser refuses, and that is rewritten
+# Python that the vendor's parser refuses and the migration rewrites
 REWRITTEN = (python_subset.COMPREHENSION, python_subset.DICTIONARY, python_subset.GENERATOR, python_subset.RAISE,
              python_subset.FORMAT, python_subset.DECORATOR, python_subset.KEYWORD_ONLY, python_subset.WALRUS)
 REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar", "nki.tensor")
@@ -83,7 +83,7 @@ class Kernels(GridKernels):
         super().__init__(names, report, functions, line_of)
         self.imported = {}
         self.is_written = True  # whether the new text replaces the file; else it only shows the facts about results
-        self.host_functions: dict[str, cst.FunctionDef] = {}    # those that call no operation themselves
+        self.host_functions: dict[str, cst.FunctionDef] = {}    # functions that call no operation themselves
         self.globals: dict[str, Fact] = {}
         self.rewrites: dict[str, cst.FunctionDef] = {}
         self.signatures: dict[str, dict[str, Fact]] = {}
@@ -94,15 +94,15 @@ class Kernels(GridKernels):
         self.all_names: set[str] = set()
         self.inner_functions: dict[tuple[str, str], tuple[int, python_subset.PythonRule]] = {}   # (outer, inner): line
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
-        self.literals: dict[str, str] = {}      # by name of the file: the text of its number
+        self.literals: dict[str, str] = {}      # name of a number of the file -> its text
         self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
-        self.lent: dict[str, set[int]] = {}     # functions of this file whose bodies other files, by their id, have
-        self.passed_parameters: dict[str, set[str]] = {}        # those that some call passes
+        self.lent: dict[str, set[int]] = {}     # functions of this file -> ids of the files that inline them
+        self.passed_parameters: dict[str, set[str]] = {}        # parameters that some call passes
         self.cut_sizes: dict[str, frozenset[str]] = {}          # sizes of parameters that a mask has cut in some call
         self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
         self.addresses: set[str] = set()        # names in the allocations of the function that is being rewritten
         self.address_functions: set[str] = set()                # functions of the file that only allocations may read
-        self.around: dict[int, dict[str, Fact]] = {}            # what functions of the host around them bind
+        self.around: dict[int, dict[str, Fact]] = {}            # names that enclosing host functions bind
 
     def allocates(self, node: cst.BaseExpression) -> bool:
         """Return whether a buffer argument chooses the addresses of a tensor."""

@@ -63,9 +63,9 @@ class SourceModule:
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): without_calls(with_kernels(with_options(p.start.line))) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
-        self.shared: dict[str, list[tuple[SourceModule, str]]] = {}     # functions: the files that import them, as what
-        self.handed_on: dict[str, tuple[SourceModule, str]] = {}        # what an __init__.py imports and does not read
-        self.classes: dict[str, cst.ClassDef] = {}              # whose methods compute on tiles
+        self.shared: dict[str, list[tuple[SourceModule, str]]] = {}     # function -> (file that imports it, name there)
+        self.handed_on: dict[str, tuple[SourceModule, str]] = {}        # names that an __init__.py re-exports
+        self.classes: dict[str, cst.ClassDef] = {}              # classes whose methods compute on tiles
         self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}

@@ -126,7 +126,7 @@ class Names:
         return shortened(full)
 
 
-# Functions of the compiler's package that tests of kernels import: where the same functions are besides
+# Functions of the compiler's package that tests of kernels import, and other packages that have them
 ELSEWHERE = {"neuronxcc.starfish.support.util": ("allclose", "numpy"),
              "neuronxcc.starfish.support.dtype": ("static_cast", "neuronxcc.nki.language")}
 
@@ -147,7 +147,7 @@ def with_named_imports(text: str) -> str:
                 lines[line - 1] = lines[line - 1].replace(path, ELSEWHERE[path][1])
             case ast.Call(func=ast.Name(id="allclose"), keywords=[*_, ast.keyword(arg="verbose", value=value)]) if (
                     "neuronxcc.starfish.support.util" in text):
-                line = (value.end_lineno or 1) - 1          # of which numpy's function has no parameter
+                line = (value.end_lineno or 1) - 1          # numpy's function has no such parameter
                 lines[line] = re.sub(r",\s*verbose=[^,)]*", "", lines[line])
             case ast.ImportFrom(module=("neuronxcc.nki.language" | "neuronxcc.nki.isa") as path,
                                 names=[ast.alias(name="*")], lineno=line):

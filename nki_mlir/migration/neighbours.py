@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files that import functions from each other: the arguments of all calls decide how a function is rewritten."""
+"""Links files that import functions from each other: all calls decide how a function is rewritten."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from nki_mlir.migration.import_graph import module_of
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, nodes_of
 
-KNOWN = {"neuronxcc", "nki", "__main__", *sys.stdlib_module_names}      # packages that are there or need not be
+KNOWN = {"neuronxcc", "nki", "__main__", *sys.stdlib_module_names}      # packages that never count as absent
 
 
 def stem(path: Path) -> str:
@@ -107,8 +107,8 @@ def _imports(module: SourceModule, importer: Path, modules: Mapping[Path, Source
 
 def _definition(owner: str, name: str, importer: Path, modules: Mapping[Path, SourceModule],
                 stems: Mapping[str, list[Path]]) -> tuple[SourceModule, str] | None:
-    """Return the file that defines a name of a module, and the name there. The module may import it from another file,
-    as the ``__init__.py`` of a package does. None if no file of ``modules`` shows it."""
+    """Return the file that defines a name of a module, and the name there. The module may import the name from another
+    file, as the ``__init__.py`` of a package does. Return None if no file of ``modules`` defines the name."""
     passed = set[Path]()
     while owner and (file := module_of(owner, importer, stems)) is not None and file not in passed:
         passed.add(file)
@@ -142,7 +142,7 @@ def rewrite_together(modules: Mapping[Path, SourceModule]) -> None:
     link(modules)
     for module in modules.values():
         module.prepare()
-    if any(module.kernels.imported_classes for module in modules.values()):     # whose attributes several files set
+    if any(module.kernels.imported_classes for module in modules.values()):     # several files may set their attributes
         for module in modules.values():
             module.note_attributes()
         for module in modules.values():

@@ -8,11 +8,11 @@ import tokenize
 
 from nki_mlir.input_limits import SYNTAX_NODES
 
-LEVELS = 3_000              # of a syntax tree. Python 3.11 reads no more; the library takes seconds for as many
-NODE_BYTES = 20             # of a source, for each node of its syntax tree; most sources have fewer nodes
+LEVELS = 3_000              # most levels of a syntax tree: Python 3.11 reads no more, the library takes seconds
+NODE_BYTES = 20             # bytes of a source for each node of its syntax tree; most sources have fewer nodes
 STRING_OR_COMMENT = re.compile(
     r"""#[^\n]*|'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL)
-FORMATTED = re.compile(r"(?<![A-Za-z0-9_])(?:[fF][rR]?|[rR][fF])\Z")      # before a string
+FORMATTED = re.compile(r"(?<![A-Za-z0-9_])(?:[fF][rR]?|[rR][fF])\Z")      # the prefix of a string
 SPACES = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 

@@ -73,20 +73,20 @@ class OperationText:
     shape: str = ""
     dtype: str = ""
     name: str = "tile"
-    product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
-    exact: "Callable[[], OperationText] | None" = None          # of a product with a reciprocal: the quotient itself
+    product: "Callable[[str], list[str]] | None" = None         # the accumulating statement of a matrix product
+    exact: "Callable[[], OperationText] | None" = None          # the quotient that a reciprocal replaces
     condition: str = ""          # a condition of the host, under which the operation is executed
     mask: MaskFact | None = None
     selected: MaskFact | None = None        # the mask in the source; the new text may compute more rows
     operands: tuple[str, ...] = ()          # texts of operands, whose shapes the result's shape may name
     part_items: tuple[str, ...] = ()        # the subscript of the part of a new tile that a mask selects
-    computed_shape: Shape = None        # that of this part
+    computed_shape: Shape = None        # the shape of this part
     starts_later: bool = False      # whether the part leaves out rows, so that an engine may not start at its first
-    step: "EarlierOperation | None" = None        # of a float32 tile and a number or column: the operation
+    step: "EarlierOperation | None" = None        # the operation, on a float32 tile and a number or column
     narrow: tuple[str, str] = ("", "")          # the expression in the dtype of its operand, and this dtype, if a
                                                 # conversion to that dtype gives the same elements
-    first: str = ""             # of a sum over iterations: the condition of the first one, which allocates the tile
-    is_assigned: bool = False   # to a name, which the later iterations read
+    first: str = ""             # in a sum over iterations, the condition of the first one, which allocates the tile
+    is_assigned: bool = False   # whether a name, which later iterations read, gets the sum
     some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
                                                 # tile with 1 in the other rows, after the statements that write it
 

@@ -13,7 +13,7 @@ from nki_mlir.migration.names import Names
 from nki_mlir.migration.python_trees import parameters_of, python_tree, walked
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
-COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # of nl
+COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # functions of nl
 FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy"}
 
 
@@ -103,7 +103,7 @@ class Parameters:
 
     def __init__(self, names: Names, functions: Mapping[str, ast.FunctionDef]) -> None:
         self.names, self.functions = names, dict(functions)
-        self.imported: dict[str, tuple[Parameters, str]] = {}       # functions of other files
+        self.imported: dict[str, tuple[Parameters, str]] = {}       # functions imported from other files
 
     def meaning(self, node: ast.expr) -> str:
         """Return the public name that a name or attribute refers to, or ""."""
@@ -314,7 +314,7 @@ def numbers_of(tree: ast.Module) -> dict[str, Fact]:
         if isinstance(number := kind_of(value), NumberFact):
             facts[name] = number
         if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-            facts.setdefault(name, NumberFact("int"))             # of True and False
+            facts.setdefault(name, NumberFact("int"))             # True and False are instances of int
     return facts
 
 

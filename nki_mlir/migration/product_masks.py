@@ -28,7 +28,7 @@ K, M, N = "K", "M", "N"
 UNKNOWN_AXIS = "a mask of a product whose operands have sizes that the text does not show: it may select in K, M or N"
 BY_NAME = ("the mask of the product has the size of the result's rows or columns and selects them; if K has the same "
            "size, the beta generation selects terms of the sums instead")
-Axes = Mapping[str, tuple[int, ...]]        # of K, M and N, counted from the last axis of the product, which is -1
+Axes = Mapping[str, tuple[int, ...]]        # axes of K, M and N, counted from the product's last, -1
 Sizes = Mapping[int, set[str]]
 
 

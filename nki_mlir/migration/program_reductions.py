@@ -122,7 +122,7 @@ class ProgramLoops:
     nisa: str
     fresh: Callable[[str], str]
     dtypes: Mapping[str, str]
-    lists: dict[str, str] = field(default_factory=dict)     # of the values of all programs, by the name of the value
+    lists: dict[str, str] = field(default_factory=dict)     # name of a value -> the list of all programs' values
 
     def around(self, body: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return loops around the statements between the reductions of a kernel's body, and the reductions. Raise

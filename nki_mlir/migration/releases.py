@@ -26,7 +26,7 @@ DEAD = {"nisa.nc_matmul": {"psumAccumulateFlag", "psum_accumulate_flag", "psum_a
         "nisa.nc_matmul_mx": {"psum_accumulate_flag"}, "nki.jit": {"platform_target", "mode"},
         "nisa.dma_copy": {"unique_indices"},
         "nccl.collective_permute_implicit_current_processing_rank_id": {"num_channels"}}
-WITHOUT_DTYPE = {"nisa.tensor_copy", "nisa.scalar_tensor_tensor"}       # 2.27 ignores it, the destination has the dtype
+WITHOUT_DTYPE = {"nisa.tensor_copy", "nisa.scalar_tensor_tensor"}       # 2.27 ignores dtype=: the destination has it
 POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multiplier", "on_true_tile",
                                     "on_false_value", "cmp_op", "name"),
              "nisa.dma_compute": ("dst", "srcs", "scales", "reduce_op", "name"),
@@ -106,9 +106,9 @@ class _Newest(TreeTransformer):
         self.names, self.report, self.lines, self.release, self.regions = names, report, lines, release, regions
         self.is_current = is_current
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
-        self.dtypes: dict[str, str] = {}            # of tensors by name; "" where assignments differ
+        self.dtypes: dict[str, str] = {}            # name of a tensor -> its dtype; "" where assignments differ
         self.in_psum: set[str] = set()              # names of tensors that a call creates in PSUM
-        self.kernels = 0                            # how many are around a node
+        self.kernels = 0                            # number of kernels around a node
         self.launched: set[str] = set()             # kernels of the text so far
 
     def _changed(self, node: cst.CSTNode, text: str) -> None:
@@ -120,7 +120,7 @@ class _Newest(TreeTransformer):
 
     def _left_if_absent(self, node: cst.BaseExpression) -> None:
         meaning = self.names.meaning(node)
-        if meaning not in REPLACED and RELEASES[self.release] == NEWEST:        # older_texts reports it for others
+        if meaning not in REPLACED and RELEASES[self.release] == NEWEST:        # else older_texts reports it
             self._left(node, why_absent(meaning))
 
     def _has(self, meaning: str, parameter: str) -> bool:

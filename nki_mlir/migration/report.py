@@ -40,7 +40,7 @@ class MigrationReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether the tool left no line to a person."""
         return not any(e.left for e in self.entries)
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions that read a part of a tile and write a shifted one: their result is undefined in the current generation.
+"""Finds instructions that read a part of a tile and write a shifted one, whose result is undefined in the current
+generation.
 
 before:  t[:, 1:8] = t[:, 0:7]        after:  shifted = nl.ndarray((128, 7), dtype=t.dtype, buffer=nl.sbuf)
                                               nisa.tensor_copy(dst=shifted, src=t[:, 0:7])

@@ -20,8 +20,8 @@ Node = TypeVar("Node", cst.Import, cst.ImportFrom)
 
 
 def without_spare_imports(text: str, functions: Collection[str], before: Collection[str] = ()) -> str:
-    """Return a text without the imports of ``nki.typing``, and of these functions, whose names nothing reads; and
-    without the exports of functions that the file had ``before`` and has no more."""
+    """Return a text without the imports that nothing reads of ``nki.typing`` and of ``functions``, and without the
+    exports of functions that the file had ``before`` and no longer has."""
     if TYPING not in text and not functions and EXPORTS not in text:
         return text
     tree = ast.parse(text)
@@ -70,7 +70,8 @@ def _without_spare(node: Node, names: Sequence[cst.ImportAlias],
 
 
 def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) -> int:
-    """Return where an import belongs: a module of ``nki`` after the imports of those before it, others ``first``."""
+    """Return the index at which to insert an import: that of a module of ``nki`` follows the imports of ``nki`` that
+    sort before it, any other is at ``first``."""
     lines = [MODULE.code_for_node(s).strip().splitlines()[-1] if isinstance(s, cst.SimpleStatementLine) else ""
              for s in body]
     before = [k + 1 for k, line in enumerate(lines) if line.startswith("import nki") and line < text]

@@ -46,7 +46,7 @@ class _Remover(StatementTransformer):
     def __init__(self, spare: set[str]) -> None:
         super().__init__()
         self.spare, self.nothing = spare, cst.SimpleStatementLine([cst.Pass()])
-        self.comments: list[cst.EmptyLine] = []             # those above removed statements at the end of a block
+        self.comments: list[cst.EmptyLine] = []             # lines above removed statements at the end of a block
 
     def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
                             ) -> cst.IndentedBlock:

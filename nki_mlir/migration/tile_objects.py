@@ -58,11 +58,11 @@ class TileObjects(Branches):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)        # type: ignore[arg-type]
-        self.tile_classes: dict[str, cst.ClassDef] = {}         # those whose methods are rewritten
-        self.methods: dict[str, cst.FunctionDef] = {}           # by class and name: ``Accumulator.add``
+        self.tile_classes: dict[str, cst.ClassDef] = {}         # classes whose methods are rewritten
+        self.methods: dict[str, cst.FunctionDef] = {}           # by the name ``Accumulator.add``
         self.vector_attributes = set[str]()
-        self.attributes: dict[str, dict[str, Fact]] = {}        # of the objects of a class
-        self.imported_classes: dict[str, tuple[TileObjects, str]] = {}      # by their names in this file
+        self.attributes: dict[str, dict[str, Fact]] = {}        # attributes of the objects of a class
+        self.imported_classes: dict[str, tuple[TileObjects, str]] = {}      # classes by their names in this file
 
     def add_classes(self, classes: Mapping[str, cst.ClassDef]) -> None:
         """Take the methods of classes as functions of the file."""

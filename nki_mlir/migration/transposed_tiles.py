@@ -17,7 +17,8 @@ COPIES = ("nl.copy", "nisa.tensor_copy")
 
 
 def transposed_tiles(function: ast.FunctionDef, meaning: Callable[[ast.expr], str]) -> dict[str, str]:
-    """Return the names of such tiles of a function, with the name of the tensor that is transposed."""
+    """Return the names of the tiles of a function that only transposes write and only copies read, each with the name
+    of the transposed tensor."""
     sources: dict[str, set[str]] = {}
     accepted: set[int] = set()          # ids of the nodes that use a tile whatever its dtype
 

@@ -54,7 +54,7 @@ class TileUpdates(FunctionCalls):
         rows, _ = self.operand(dst, into)
         write_back = [f"{self.nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
         is_tile = isinstance(value_fact, TensorFact)
-        part = result.part if result is not None else ""        # which writing the value clears
+        part = result.part if result is not None else ""        # read first, because writing the value clears it
         text = self.text(value) + part
         if is_tile:
             text, source = self.operand(*(self.viewed(value) if result is None else (text, result.computed)))
