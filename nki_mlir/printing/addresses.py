@@ -38,7 +38,7 @@ class RunTimeAddress:
 
     @property
     def single(self) -> bool:
-        """Whether one index moves all elements, instead of an index for each row."""
+        """Return whether one index moves all elements, instead of an index for each row."""
         return prod(self.index.shape) == 1
 
     def text(self, text: KernelText, op: Op) -> str:

@@ -21,7 +21,7 @@ from nki_mlir.printing.tile_text import dtype_text, shape_text
 IMPORTS = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
 ELEMENTWISE = ("data", "data1", "data2", "src", "on_true_tile", "on_true", "on_false", "predicate", "data0")
 UNPAIRED = ("tensor_reduce", "nc_matmul", "nc_transpose", "dma_transpose", "max8", "nc_find_index8", "local_gather",
-            "bn_stats", "bn_aggr", "tensor_partition_reduce", "nc_match_replace8")      # each operand has its shape
+            "bn_stats", "bn_aggr", "tensor_partition_reduce", "nc_match_replace8")      # operands differ in shape
 Keywords = dict[str, ast.expr]
 
 

@@ -37,7 +37,7 @@ class BetaOperand:
     in_psum: bool = False
     indexed: bool = False               # ends with a subscript, which can be assigned
     name: str = ""                      # the name of a tensor, if the tile has all its elements
-    table: str = ""                     # of a box: the tensor that is sliced
+    table: str = ""                     # the tensor that a box slices
     box: tuple[tuple[str, int, int, str], ...] = ()     # start, count, step and text of each axis
 
     def __str__(self) -> str:

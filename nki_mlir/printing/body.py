@@ -55,8 +55,8 @@ from nki_mlir.waist import function as waist
 from nki_mlir.waist.reader import Executor, read_function
 
 PRINTER = Executor("is printed as NKI Python", "print the module of the nki level, as captured")
-CONSTANT_ELEMENTS = 4096        # of a constant that is printed
-UNNAMED = ""                    # of a buffer, if the source has no name for it
+CONSTANT_ELEMENTS = 4096        # most elements of a constant that is printed
+UNNAMED = ""                    # the name of a buffer that the source does not name
 ON_CHIP = REGIONS["sbuf"], REGIONS["psum"]
 
 
@@ -102,7 +102,7 @@ class BodyPrinter:
                 out.allocate(value, tensor)
         self.results = [arguments[n] for n in kernel.results]
         self.registers = Registers(self.body, loads_conditions=not self.out.beta)
-        self.rows: dict[Value, int] = {}        # by buffer, the number of used rows
+        self.rows: dict[Value, int] = {}        # buffer -> number of used rows
         self.loop_names = loop_names(self.body)
         self.orders = None if out.placement is not None else instruction_orders(
             self.body, out.release, out.beta, out.unique)
@@ -424,7 +424,7 @@ class BodyPrinter:
 
 
 def name_behind(filled: Tile, name: str) -> str:
-    """Return the name of what writes a filled tile in part, if it is all of one name; the other name if not."""
+    """Return the name of the results that are written to a filled tile if all have the same name, else ``name``."""
     uses = filled.handle.uses if isinstance(filled.handle, Value) else ()
     users = [read_op(use.owner.operation) for use in uses if is_tile_op(use.owner.operation)]
     names = {name_of_result(op, "") for op in users if not isinstance(op, Filling)

@@ -33,11 +33,11 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol
 
 IMPLICIT = "nki.implicit_sum"
-ITERATIONS = 1024               # most operations on a tile that are looked at one after the other
+ITERATIONS = 1024               # most operations on a tile that are examined in order
 
 
 def imply_sums(module: Module) -> None:
-    """Mark the products of each PSUM tile whose implicit sum is the module's."""
+    """Mark the products of each PSUM tile for which the sum that the language implies equals the module's."""
     with module.context:
         for allocation in operations_of(module, lambda name: name == "memref.alloc"):
             users = dict.fromkeys(use.owner.operation for use in allocation.results[0].uses)
@@ -69,10 +69,9 @@ class _Uses:
         self.readers = [user for user in ops if user not in self.products and user not in self.fills]
 
     def agree_in_order(self) -> bool:
-        """Return whether each product, in order, states the accumulation that it would imply. Loops with known bounds
-        count iteration by iteration, as a text that runs them in Python has them.
-
-        No product adds to elements that were read, and all elements that are read were written by products.
+        """Return whether each product, in order, states the accumulation that the language would imply, no product adds
+        to elements that were read, and products wrote all elements that are read. Loops with known bounds count
+        iteration by iteration, because Python runs them.
         """
         if any(tile.dtype is not tile.base_dtype
                for op in self.ops.values() for _, tile in op.operands() if tile.handle == self.buffer):

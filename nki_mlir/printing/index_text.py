@@ -16,7 +16,7 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 HOLDS = {name: getattr(operator, name) for name in COMPARISONS}
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-PROGRAMS = 2                    # that have ids in the text: the cores of a launch
+PROGRAMS = 2                    # programs with ids in the text: the cores of a launch
 OPERATORS = {"floordiv": "//", "mod": "%", "mult": "*", "and": "&", "or": "|", "xor": "^"}
 
 
@@ -54,7 +54,7 @@ class IndexText:
 
     @property
     def opposite(self) -> "IndexText | None":
-        """The opposite of a comparison; None for other truth values."""
+        """Return the opposite of a comparison; None for other truth values."""
         comparison = re.fullmatch(r"([^<>=!()&|]+) ([<>=!]+) ([^<>=!()&|]+)", self.text)
         if comparison is None:
             return None

@@ -56,7 +56,7 @@ class FormatWarning(UserWarning):
 
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
-WIDTH = 88                              # of comments and docstrings: the width of code in ruff's default format
+WIDTH = 88                              # columns of comments and docstrings, as in ruff's default format
 SIMULATED_CALL = re.compile(rf"\bnl\.(?:{'|'.join(SIMULATED)})\b")
 
 
@@ -87,7 +87,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     options = _Options(comments, OLDEST if beta else release, keep_placement, beta, reciprocals, file)
     loops, in_python = len(merged) == 1 and not keep_placement, not (keep_placement or beta)
     if len(merged) == 1 and reduces_programs(merged[0]):
-        with suppress(Unprintable, ProgramsApart):  # if loops over programs cannot express it
+        with suppress(Unprintable, ProgramsApart):  # loops over programs may not express it
             return _text_of([prepared(merged[0], in_python=in_python)], options)
         merged = merged if keep_placement else numbered_programs(merged[0])
     copies = [prepared(module, loops and not reduces_programs(module), in_python) for module in merged]
@@ -130,7 +130,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
         write_programs(printers, out)
     else:
         with first.op.context, ir.Location.unknown():
-            printers[0].block(printers[0].body)         # which has the loops over programs
+            printers[0].block(printers[0].body)         # the body has the loops over programs
     for printer in printers:
         out.use(*printer.results)
     if first.results:

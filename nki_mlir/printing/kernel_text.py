@@ -78,29 +78,29 @@ class KernelText:
     registers: set[Value] = field(default_factory=set)      # buffers that are registers of an engine
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
-    cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles that such a state is copied to
+    cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles to which such a state is copied
     settled: dict[Value, int] = field(default_factory=dict)         # the number of the last line that writes a buffer
-    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # by a row, the tile that repeats it
+    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # row -> the tile that repeats it
     opened: tuple[int, ...] = ()                    # numbers of the enclosing blocks
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
     blocks: int = 0
     heads: list[int] = field(default_factory=list)          # first lines of the enclosing blocks
-    copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # read only by the next copy
+    copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # by tile that only a copy reads
     loads: dict[Value, str] = field(default_factory=dict)   # the value with which a register begins the next sum
-    begins: dict[Value, Value] = field(default_factory=dict)     # the tiles of these, by register
+    begins: dict[Value, Value] = field(default_factory=dict)     # register -> the tile of that value
     started: dict[str, tuple[int, Value]] = field(default_factory=dict)     # registers' last users, by name
     filled: dict[Value, tuple[int, ...]] = field(default_factory=dict)      # buffers of registers, and the loops around
-    repeats: tuple[int, ...] = ()                   # numbers of the loops around
+    repeats: tuple[int, ...] = ()                   # numbers of the enclosing loops
     program: int = 0                                # number of the program, if programs follow each other
     depth: int = 1
     placement: KeptPlacement | None = None      # parts that the text cannot express
     on_core: bool = False                           # programs are the cores of a launch, which may meet
     in_order: bool = False                          # the lines are in a region in which no instruction moves
-    program_id: str = ""                            # the variable of its core's number
-    orders: InstructionOrders | None = None         # of the body whose lines come next
-    unordered: int = 0                              # instructions whose order the text does not have
-    numbered: int = 0                               # tensors without a name of the source
-    line: tuple[str, int] | None = None             # of the source, that the last comment names
+    program_id: str = ""                            # the variable with the number of the core
+    orders: InstructionOrders | None = None         # those of the body whose lines come next
+    unordered: int = 0                              # number of instructions whose order the text lacks
+    numbered: int = 0                               # number of tensors that the source does not name
+    line: tuple[str, int] | None = None             # the line of the source that the last comment names
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def write(self, text: str) -> None:
@@ -151,7 +151,7 @@ class KernelText:
     def block(self, head: str) -> Iterator[None]:
         """Write a head, and below it the lines that the caller writes: ``pass`` if there are none."""
         first = len(self.lines)
-        if head == "else:":                 # nothing may be in between: the lines of the ``if`` belong to it
+        if head == "else:":                 # nothing may separate it from the lines of the ``if``
             first = max(k for k, line in enumerate(self.lines) if line.startswith("    " * self.depth + "if "))
         self.heads.append(first)
         self.flush()
@@ -174,8 +174,8 @@ class KernelText:
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
-        """Write a region in which no instruction moves, and in it the lines that the caller writes. Its names are
-        those of the block around."""
+        """Write a region in which no instruction moves, and in it the lines that the caller writes. Names that it
+        defines belong to the enclosing block."""
         self.write("with nl.no_reorder():")
         self.depth, self.in_order, before = self.depth + 1, True, len(self.lines)
         yield

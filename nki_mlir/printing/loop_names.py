@@ -36,7 +36,7 @@ def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
         at = location_of(node.op)
         used_statements = {statement for _, statement in inside}
         statement = begins_at(at) if at is not None and is_known_source(at.file) else None
-        if statement is None:           # operations of functions that a loop calls are in none
+        if statement is None:           # lines of functions that a loop calls lie outside of it
             chains = [chain for at in locations if (chain := set(statements_around(at)))]
             around = set.intersection(*chains or [set()]) - used_statements
             statement = max(around, key=lambda loop: loop.lineno, default=None)

@@ -23,7 +23,7 @@ from nki_mlir.transforms.roll_repeats import OperationItems, move_starts
 
 RANKS = ("send_to", "receive_from")             # the cores that an exchange names
 CONSTANT = "memref.global"                      # the definition of a constant
-RANK_STEPS = "nki.rank_steps"                   # the distance by which each moves from one program to the next
+RANK_STEPS = "nki.rank_steps"                   # the distance by which each core of RANKS moves to the next program
 
 
 def merged_programs(modules: Sequence[Module]) -> list[Module]:

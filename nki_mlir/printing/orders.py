@@ -28,9 +28,9 @@ class InstructionOrders:
     has_words: bool                                 # whether the release has calls for orders
     awaited: frozenset[str]                         # labels of operations that others come after
     handles: dict[str, tuple[str, ...]] = field(default_factory=dict)       # variables of instructions, by label
-    early: dict[str, tuple[str, ...]] = field(default_factory=dict)         # of those that stand before the label's
-    op: Op | None = None                            # whose lines come next
-    lines: int = 0                                  # calls of its instructions so far
+    early: dict[str, tuple[str, ...]] = field(default_factory=dict)         # those in front of the label's instruction
+    op: Op | None = None                            # the operation whose lines come next
+    lines: int = 0                                  # calls so far of the instructions of ``op``
     lost: int = 0                                   # operations that the text does not order
 
     def saved(self) -> "InstructionOrders":

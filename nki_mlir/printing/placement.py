@@ -20,7 +20,7 @@ from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit
 from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
 LAST = "allocate-on-chip"       # the step after which order, engines and addresses are fixed
-Point = tuple[int, ...]         # of a grid
+Point = tuple[int, ...]         # a point of a grid
 CONTROL = {"ACT_TABLE_LOAD": ("load of an activation table", "loads of activation tables"),
            "EVENT_SEMAPHORE": ("wait that is a separate instruction", "waits that are separate instructions")}
 
@@ -39,9 +39,9 @@ class EmittedModule(PassObserver):
 class KeptPlacement:
     """The parts of the placement of programs, one for each core, that the text cannot express."""
 
-    programs: list[Program]     # of the text, if it can be captured: its comment then counts what compiling it adds
-    addresses: int = 0          # that no allocation can have
-    engines: Counter[str] = field(default_factory=Counter)       # functions without a parameter for their engine
+    programs: list[Program]     # of the captured text, if possible: its comment then counts what compiling adds
+    addresses: int = 0          # number of addresses that no allocation can have
+    engines: Counter[str] = field(default_factory=Counter)       # calls of functions without an engine parameter
 
     @property
     def notes(self) -> list[str]:

@@ -74,11 +74,11 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
             roll = pass_named("roll-repeats", f"least=1 pairs=true lines={lines}")
             split = pass_named("split-masked-loops", f"branches={str(in_python).lower()}")
             run_passes(copy, [roll, split])
-            _resolve_masks(copy, moves_rows=in_python)      # that split loops decide
+            _resolve_masks(copy, moves_rows=in_python)      # masks that split loops decide
             for function in operations_of(copy, lambda name: name == "func.func"):
                 erase_dead_code(function, printed=True)     # memsets for elements that only other iterations read
                 if in_python and unroll_partly_dead(function):
-                    run_passes(copy, [split])               # which gives accesses the numbers of the iterations
+                    run_passes(copy, [split])               # gives accesses the numbers of the iterations
                     erase_dead_code(function, printed=True)
                     run_passes(copy, [roll])
             if in_python:

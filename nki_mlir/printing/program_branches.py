@@ -23,8 +23,8 @@ from nki_mlir.dialects.creation import compared, constant
 from nki_mlir.dialects.nisa.meeting import SendrecvOp
 
 Program = list[Item[Operation]]
-ALLOCATIONS = ("memref.alloc", "memref.get_global", "arith.constant")     # which may be before a branch
-MOST_COMPARISONS = 4_000_000        # of operations with each other: aligning two programs takes about a second then
+ALLOCATIONS = ("memref.alloc", "memref.get_global", "arith.constant")     # may precede a branch
+MOST_COMPARISONS = 4_000_000        # of operations; aligning two programs then takes about a second
 
 
 @dataclass

@@ -39,8 +39,8 @@ class LoopRegister:
     begin: Op
     limit: Value | int
     step: int = 0
-    outer: Value | None = None      # the tiles that it copies, before the loop and at the end of its body
-    adds: waist.FunctionNode | None = None        # the node that adds the step, which the loop's text has
+    outer: Value | None = None      # the tile copied to it before the loop and at the end of the body
+    adds: waist.FunctionNode | None = None        # the node that adds the step; the text of the loop has the step
 
 
 def loop_test(loop: waist.WhileLoop, constants: Mapping[Value, int]) -> LoopTest | None:
@@ -111,7 +111,7 @@ class Registers:
         self.begins: set[waist.FunctionNode] = set()          # nodes that set a loop's register
         self.tests: dict[waist.FunctionNode, LoopTest] = {}
         self.values: set[Value] = set()
-        self.numbers: dict[Value, int] = {}         # registers that a number sets, and with which only a loop begins
+        self.numbers: dict[Value, int] = {}         # registers that a number sets and only a loop begins with
         self.constants = {n.result: int(n.number) for n in waist.nodes_of(body)
                           if isinstance(n, waist.ScalarConstant) and isinstance(n.number, int)}
         for block in _blocks(body):
@@ -163,7 +163,7 @@ class Registers:
         return {loop.register for loop in self.loops.values()}
 
     def _note_registers(self, body: waist.FunctionBlock) -> None:
-        read_registers, compared = set[Value](), set[Value]()       # by counted loops, and by an instruction
+        read_registers, compared = set[Value](), set[Value]()       # read by counted loops, by an instruction
         for while_loop, test in self.tests.items():
             tested = {v for v in (test.register, test.limit) if not isinstance(v, int)}
             (read_registers if while_loop in self.loops else compared).update(tested)
@@ -183,8 +183,7 @@ class Registers:
         self._note_numbers(body)
 
     def _note_numbers(self, body: waist.FunctionBlock) -> None:
-        """Note the registers whose only use, beside the one that sets them, is that a loop's register begins with
-        them."""
+        """Note the registers that are set to a number and otherwise only initialize a loop's register."""
         copied = {loop.begin.src.handle for loop in self.loops.values() if isinstance(loop.begin, Copying)}
         for node in waist.nodes_of(body):
             op = node.instruction if isinstance(node, waist.TileInstruction) else None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nki_mlir.printing.kernel_text import KernelText
 
-LEAST = 3                       # lines that a loop replaces
+LEAST = 3                       # fewest lines that a loop replaces
 TRANSFER = "nisa.dma_copy("
 NUMBER = re.compile(r"(?<=[\[(,:=])(\s*)(\d+)(?=\s*[\]),:])")
 MOVING_SLICE = re.compile(r"(?:(\d+) - )?(k\w*(?: \* \d+)?)(?: \+ (\d+))?:(?:(\d+) - )?\2(?: \+ (\d+))?(?=[\],])")

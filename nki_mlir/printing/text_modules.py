@@ -27,14 +27,14 @@ from nki_mlir.transforms.program_loops import CORES
 
 FILE = "<printed kernel>"
 PACKAGES = {"nki": nki, "nisa": nisa, "nl": nl, "nccl": nccl, "np": np}
-NUMPY = {"array", "eye", "full", "zeros", *np.sctypeDict}           # what constants are printed with
+NUMPY = {"array", "eye", "full", "zeros", *np.sctypeDict}           # functions that print constants
 PYTHON = ("bool", "float", "int", "len", "max", "min", "range")
 
 
 def modules_of_text(text: str, name: str, target: str, inputs: Sequence[NamedTensor], on_cores: bool,
                     release: str = NEWEST) -> list[Module]:
-    """Return the modules that the text of a kernel is captured as; none if it names what no text may run, or if the
-    newest release refuses a text for an older one. Any other error is a defect of the text, and is raised."""
+    """Capture the text of a kernel and return its modules. Return none if the text calls what no text may run, or if
+    the newest release refuses a text for an older one. Any other error is a defect of the text, and is raised."""
     body = "\n".join("" if line.startswith("import ") else line for line in text.splitlines())
     namespace: dict[str, Any] = {**PACKAGES, "__builtins__": {name: getattr(builtins, name) for name in PYTHON}}
     linecache.cache[FILE] = (len(body), None, body.splitlines(keepends=True), FILE)

@@ -42,7 +42,7 @@ from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 from nki_mlir.waist.overlap import may_overlap
 
 RANDOM_RANGES = 4               # the first generation of machines with nisa.rand2
-STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partition
+STATE_WORDS = {"vector": 24, "gpsimd": 6}      # words of a generator's state in each partition
 
 
 def write_statement(text: KernelText, op: Op) -> None:

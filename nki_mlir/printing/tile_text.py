@@ -49,10 +49,10 @@ class AxisSlice:
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,
               paired: bool = False, integers: bool = True, broadcasts: bool = True) -> str:
-    """Return the text of a tile of the tensor ``name`` of a shape. With ``exact``, the view has the tile's own dims,
-    else the same elements in the same order; with ``paired``, the text does not depend on how these are dims. With
-    ``integers``, axes that the tile does not have are integers in the subscript; with ``broadcasts``, a method repeats
-    elements."""
+    """Return the text of a tile of the tensor ``name``, which has this shape. With ``exact``, the view has the dims of
+    the tile, else the same elements in the same order. With ``paired``, the text does not depend on how the elements
+    divide into dims. With ``integers``, axes that the tile does not have are integers in the subscript. With
+    ``broadcasts``, a method repeats elements."""
     base, source = [*shape], name
     if tile.dtype is not tile.base_dtype:
         source = f"{name}.view({dtype_text(tile.dtype)})"
