@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether results of two executors, or of two versions of a kernel, agree.
+"""Decides whether results of two executors, or of two versions of a kernel, agree.
 
-Executors compute equal values, except that native code adds the terms of a sum in another order (docs/numerics.md), as
-does a kernel with other tiles. Two orders may round a sum to neighbouring values of its dtype, which in bfloat16 are
+Executors compute equal values, except that native code, or a kernel with other tiles, adds the terms of a sum in
+another order (docs/numerics.md). Two orders may round a sum to neighbouring values of its dtype, which in bfloat16 are
 0.8% apart.
 """
 

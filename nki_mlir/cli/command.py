@@ -200,8 +200,8 @@ def words_of_program(words: list[str]) -> list[str]:
 
 
 def drop_captures() -> None:
-    """Drop the captures of kernels. The interpreter's collections at the end of a process that ran foreign code would
-    examine all of their objects."""
+    """Drop the captures of kernels. Python's garbage collections at the end of a process that ran foreign code would
+    otherwise traverse all of their objects."""
     cache = sys.modules.get("nki_mlir.language.call_cache")
     if cache is not None:
         cache.drop_captures()
@@ -275,7 +275,7 @@ def fail(error: NkiMlirError) -> int:
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
     elif error.values.keys() >= {"attribute", "instead"}:               # the use of the constant
         error.values["instead"] = "a tensor, for example --arg 128x512xf32"
-    callers = called_by(error)              # it compares locations with the traceback's, which have absolute paths
+    callers = called_by(error)              # compares locations with the absolute paths of the traceback
     if error.at is not None:
         error.at = in_directory(error.at)
     print("\n".join([str(error), *callers]), file=sys.stderr)
@@ -287,7 +287,7 @@ def in_directory(at: Location) -> Location:
     return at._replace(file=shown(at.file)) if os.path.isabs(at.file) else at
 
 
-CALLERS = 4                             # that an error shows; a recursive function may have a thousand
+CALLERS = 4                             # calls that an error shows; a recursive function may have a thousand
 
 
 def called_by(error: NkiMlirError) -> list[str]:

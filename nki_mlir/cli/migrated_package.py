@@ -2,8 +2,8 @@
 """A copy of a package for ``nki-migrate --check``: it has the new forms of the modules that a file imports, and no
 others.
 
-The files that the text of the checked file shows to be imported are migrated together. A module that is imported by a
-name that only the run shows (``importlib.import_module``) is migrated when Python looks for it.
+The checked file is migrated together with the modules that its import statements name. A module whose name is known
+only at run time (``importlib.import_module``) is migrated when Python looks for it.
 """
 
 import importlib

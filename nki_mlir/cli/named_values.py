@@ -106,7 +106,7 @@ def named_value(text: str) -> NamedValue | None:
 
 def with_values(kernel: "Kernel", positional: Iterable[object], keywords: Mapping[str, object]
                 ) -> tuple[list[object], dict[str, object]]:
-    """Return arguments of a kernel with the values of those that name what its file defines."""
+    """Return the arguments of a kernel, in which values replace the expressions over the names of its file."""
     from nki_mlir.capture.wrapping import underlying  # start-up: loads MLIR
     names = getattr(underlying(kernel.func), "__globals__", {})
 

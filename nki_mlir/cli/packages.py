@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of packages: a file that imports from the package that it is in runs as a module of the package."""
+"""Finds the packages of a file: a file that imports from its package runs as a module of the package."""
 
 import ast
 from importlib import import_module

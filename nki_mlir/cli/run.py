@@ -255,7 +255,7 @@ def executors_to_compare(runnable: "Runnable", options: argparse.Namespace) -> l
 
 
 def timed(runnable: "Runnable", options: argparse.Namespace) -> "Results":
-    """Run it, print the results and the time, and return the results."""
+    """Run the source, print the results and the time, and return the results."""
     started = time.perf_counter()
     results = runnable.run(options.on)
     first_seconds = time.perf_counter() - started

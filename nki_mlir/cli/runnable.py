@@ -44,12 +44,12 @@ class Runnable(ABC):
 
     executors: ClassVar[tuple[str, ...]]
     runs_on_plugins: ClassVar[bool] = False         # also on executors of plugins
-    source_name: ClassVar[str] = ""                        # its name in errors, where it has no module
-    runs_again: bool = True         # another run needs the inputs as they are: a run may write copies of them alone
+    source_name: ClassVar[str] = ""                        # the name in errors of a source without a module
+    runs_again: bool = True         # another run needs the same inputs: a run gets copies, which it may write
 
     @abstractmethod
     def run(self, on: str) -> Results:
-        """Run it on an executor and return the results."""
+        """Run the source on an executor and return the results."""
 
     def for_run(self, values: Sequence[object]) -> list[Any]:
         """Return inputs, or copies of them, for a run, which may write them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The check of streams from files before commands run or assemble them."""
+"""Checks streams from files before commands run or assemble them."""
 
 import sys
 from collections.abc import Sequence

@@ -41,8 +41,8 @@ def capture(options: argparse.Namespace) -> int:
 
 
 def traced(count: int, nth: int) -> range:
-    """Return the executions that write a trace: the nth, 2nth ... of ``count``, and the nth even if it is above
-    ``count``."""
+    """Return the numbers of the executions that write a trace: the multiples of ``nth`` up to ``count``, and ``nth``
+    itself even if it is above ``count``."""
     return range(nth, max(count, nth) + 1, nth) if nth > 0 else range(0)
 
 

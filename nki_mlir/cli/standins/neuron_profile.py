@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuron-profile`` and ``neuron-explorer``: ``capture`` executes a NEFF and writes traces, ``view`` prints what is in
-one, ``show-session`` its totals, ``inspect`` runs a command whose kernels write both.
+"""``neuron-profile`` and ``neuron-explorer``: ``capture`` executes a NEFF and writes traces, ``view`` prints the
+contents of a trace, ``show-session`` its totals, ``inspect`` runs a command whose kernels write NEFFs and traces.
 
 The options are those that the vendor documents. Options that concern only a device, a server or a database are accepted
 and have no effect. Programs start the tool once for each run of a kernel, so each subcommand imports only the modules
