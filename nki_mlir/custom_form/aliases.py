@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Aliases of a text: unused ones are dropped; long types and attributes that are repeated get one."""
+"""Drops the unused aliases of a text, and gives repeated long types and attributes an alias."""
 
 import re
 from collections import Counter

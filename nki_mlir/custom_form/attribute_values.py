@@ -46,7 +46,7 @@ def _as_tuple(value: object) -> object:
 
 
 def float_text(value: float) -> str:
-    """Return the text of a number: for one that float32 has, the shortest decimal that rounds to it there, with the
+    """Return the text of a number. A number of float32 is the shortest decimal that rounds to it in float32, with the
     suffix ``f``, if that is shorter: 0.3f, not 0.30000001192092896."""
     text = repr(value)
     with np.errstate(over="ignore"):

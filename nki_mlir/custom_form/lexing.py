@@ -75,7 +75,7 @@ class Cursor:
         return self.text.startswith(literal, self.skip())
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Pass the next token if it is one of these, and return it."""
+        """Pass the next token if it matches the pattern, and return it; else return None."""
         match = pattern.match(self.text, self.skip())
         if match is None:
             return None
@@ -83,14 +83,14 @@ class Cursor:
         return match[0]
 
     def took(self, literal: str) -> bool:
-        """Return whether the next token is this one, and if so skip it."""
+        """Pass the next token if it is ``literal``, and return whether it was."""
         if not self.next_is(literal):
             return False
         self.at += len(literal)
         return True
 
     def word(self, *words: str) -> str | None:
-        """Pass the next token if it is one of these words, and return it."""
+        """Pass the next token if it is one of these words, and return it; else return None."""
         match = NAME.match(self.text, self.skip())
         if match is None or match[0] not in words:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An operation in its custom form, read and written in the generic form, which MLIR's parser takes."""
+"""Reads an operation in its custom form and writes it in the generic form, which MLIR's parser takes."""
 
 import ast
 import difflib

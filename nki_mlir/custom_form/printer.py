@@ -131,7 +131,8 @@ def _without_name(argument: "re.Match[str]") -> str:
 
 
 def other_attributes(text: str, name: str) -> str | None:
-    """Return the text of a value's attributes, in braces, without its ``name``; None if they do not name it so."""
+    """Return the text of a value's attributes, in braces, without its ``name``; None if they do not have this name
+    once."""
     mark = f'nki.name = "{name}"'
     if text.count(mark) != 1:
         return None

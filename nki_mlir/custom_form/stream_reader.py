@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations of the ``isa`` level in their custom form, read and written in the generic form.
+"""Reads operations of the ``isa`` level in their custom form and writes them in the generic form.
 
 ``isa.instruction DMA sbuf[0:128, 0:192] as f32 = x[0:128, 0:192] {queue = qSyncIO0} wait Vector >= 1 signal qSyncIO0
 += 16``: the mnemonic, then the form of the class that it names. Tiles are subscripts of a memory, whose elements are
@@ -25,7 +25,7 @@ NUMBER_OR_LABEL = re.compile(NUMBER.pattern + "|" + NAME.pattern)
 REGISTER = re.compile(r"%r(\d+)")
 BLOCK = re.compile(r"\^[\w$.-]+")
 ATTRIBUTES = re.compile(r"\{\s*(?:\}|[A-Za-z_][\w$.]*\s*[=,}])")
-NUMBERED = {"semaphore": "isa.semaphore", "queue": "isa.queue"}      # attributes that number these operations
+NUMBERED = {"semaphore": "isa.semaphore", "queue": "isa.queue"}      # attribute -> the operation that it numbers
 LEFT_OUT = {"data": '""', "notes": "[]"}        # attributes that the text leaves out
 MEMORIES = {space: f'memref<128x{PARTITION_STRIDE}xui8, "{space}">' for space in SPACES}
 NO_QUEUE = "-1"

@@ -14,7 +14,7 @@ from nki_mlir.dialects.source_locations import ORIGIN
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 NUMBERED = re.compile(r"(?:.*_\d+|arg\d+)")
-COUNTERS = "ijklmn"                     # of loops, from the outermost in
+COUNTERS = "ijklmn"                     # names of loop counters, from the outermost in
 NAMES = re.compile(STRING + r"|//[^\n]*|" + VALUE.pattern)
 
 
@@ -95,8 +95,9 @@ def _name_arguments(op: Operation, unknown: ir.Location) -> None:
 
 
 def _argument_name(op: Operation, argument: ir.BlockArgument, mark: "ir.DictAttr | None") -> str | None:
-    """Return the name of a block's argument; ``mark``: its attributes, if the block is of a function. Those of HBM
-    buffers have no other name, because the reader takes the name of the value for theirs."""
+    """Return the name of a block's argument; ``mark``: its attributes, if the block is of a function. An HBM buffer
+    among a function's arguments gets only the name in its attributes, because the reader names the buffer after the
+    value."""
     location, number = argument.location, argument.arg_number
     if op.name == "func.func" and is_hbm_buffer(str(argument.type)):
         return None if mark is None else _attribute(mark)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Custom operators in NKI kernels: a call on tensors in HBM becomes a ``nisa.gpsimd_call``, a single instruction.
 
-Its cost follows from a call on zeros, in which the emulated cores count: transfers, bytes and cycles depend on the
-only shapes, unless a kernel's control flow depends on values.
+Its cost follows from a call on zeros, in which the emulated cores count: transfers, bytes and cycles depend only on the
+shapes, unless a kernel's control flow depends on values.
 """
 
 import json
