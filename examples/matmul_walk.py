@@ -4,7 +4,7 @@
     python -m nki_mlir examples/matmul_walk.py
     nki-run --time --as-written --profile DIR examples/matmul_walk.py:as_it_comes --arg 512x512xf32 --arg 512x512xf32
 
-What they get from their callers changes, too: a [M, K] at first, then its transpose a_t [K, M], at last of bfloat16.
+The arguments change, too: at first a is [M, K], then its transpose a_t is [K, M], at last both are of bfloat16.
 """
 
 import ml_dtypes
@@ -16,7 +16,7 @@ import numpy as np
 
 @nki.jit
 def as_it_comes(a, b):
-    """a [M, K], b [K, N] to a @ b in tiles of 128 x 128 x 128; a is read a column a partition."""
+    """Compute a @ b of a [M, K], b [K, N] in tiles of 128 x 128 x 128; each partition loads a column of a."""
     (m, k), (_, n) = a.shape, b.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     i_p, i_f = nl.mgrid[0:128, 0:128]
@@ -33,7 +33,7 @@ def as_it_comes(a, b):
 
 @nki.jit
 def transposed(a_t, b):
-    """Runs of 4 bytes: the caller gives a_t [K, M], whose rows are read as they lie in HBM."""
+    """Avoid runs of 4 bytes: the caller passes a_t [K, M], whose rows are contiguous in HBM."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 128):
@@ -49,7 +49,7 @@ def transposed(a_t, b):
 
 @nki.jit
 def loaded_once(a_t, b):
-    """Repeated loads: all tiles are loaded before the loops, and stay in SBUF."""
+    """Avoid repeated loads: load all tiles before the loops, and keep them in SBUF."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.ndarray((128, k // 128, m), dtype=a_t.dtype, buffer=nl.sbuf)
@@ -70,7 +70,7 @@ def loaded_once(a_t, b):
 
 @nki.jit
 def large_transfers(a_t, b):
-    """Many small transfers: whole rows are loaded and stored at once."""
+    """Avoid many small transfers: load and store complete rows at once."""
     (k, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.ndarray((128, k // 128, m), dtype=a_t.dtype, buffer=nl.sbuf)

@@ -26,7 +26,7 @@ def tensor_add(a, b):
 
 
 def launch(a, b):
-    """The kernel on a grid that covers the matrices."""
+    """Run the kernel on a grid that covers the matrices."""
     grid = -(-a.shape[0] // ROWS), -(-a.shape[1] // COLUMNS)
     return tensor_add[grid](a, b)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 SYMBOLS, STEPS, WIDTH, HEADS, HIDDEN, LAYERS, BATCH = 128, 128, 128, 2, 256, 2, 4
-RATE, DECAY_1, DECAY_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8           # of Adam
+RATE, DECAY_1, DECAY_2, EPSILON = 1e-3, 0.9, 0.999, 1e-8           # the constants of Adam
 SCALE = (WIDTH // HEADS) ** -0.5
 
 

@@ -55,7 +55,7 @@ def beta_copied(x: Any) -> Any:
 
 
 def allocated(buffer: Any) -> Sample:
-    """A copy through a buffer that the kernel allocates."""
+    """Return a sample whose kernel copies through a buffer that it allocates."""
     def body(x):
         out = beta_nl.ndarray(x.shape, x.dtype, buffer=beta_nl.shared_hbm)
         tile = beta_nl.ndarray(x.shape, x.dtype, buffer=buffer)

@@ -62,7 +62,7 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")
 FLOATS = (FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 INTEGERS = (INT8, INT16, INT32, UINT8, UINT16, UINT32)
 PARTITIONS, CHUNK = 128, 128 * 4096
-CHUNKS = 20                     # of float32: 10,485,760 values
+CHUNKS = 20                     # number of chunks of float32: 10,485,760 values
 STABLEHLO = {"log1p": "log_plus_one", "expm1": "exponential_minus_one", "cbrt": "cbrt", "round": "round_nearest_afz",
              "roundeven": "round_nearest_even", "atan2": "atan2"}
 
@@ -132,7 +132,8 @@ def singles(dtype: DType) -> Callable[[int], Iterator[list[np.ndarray]]]:
 
 
 def pairs(dtype: DType) -> Callable[[int], Iterator[list[np.ndarray]]]:
-    """All pairs of 8 bits, each value of 16 bits beside random ones, and chunks of wider dtypes."""
+    """Return a function that yields operands: all pairs of 8 bits, each value of 16 bits beside random ones, and chunks
+    of wider dtypes."""
     def operands(chunks: int) -> Iterator[list[np.ndarray]]:
         if dtype.bits <= 8:
             all_of = every(dtype)

@@ -97,7 +97,7 @@ def record(jobs: int, tests: Sequence[str] = ()) -> None:
 
 
 def _is_recorded(files: list[str]) -> bool:
-    """Whether a part is recorded, and its test files have not changed since."""
+    """Return whether a part is recorded and its test files have not changed since."""
     if not part_file(files).exists():
         return False
     part: Part = pickle.loads(part_file(files).read_bytes())

@@ -10,7 +10,7 @@ from typing import NamedTuple
 # ns outside of the first and the last instruction, by harness
 LAUNCH = {
     "benchmark": 5_500,         # nki.benchmark on trn1: L269
-    "profiler": 14_500,         # whole time of a profile: L300, L302, L320
+    "profiler": 14_500,         # the complete time of a profile: L300, L302, L320
     "mamba": 22_000,            # the tutorial prints latency and time of the core: L081
     "autotune": 40_000,         # scoreboard on trn2: L154, L174
     "voyager": 9_400,           # stated by its authors

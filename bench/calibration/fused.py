@@ -60,7 +60,8 @@ def attention(q, k, v, separate=False, wide=False, group=1):
 
 @nki.jit
 def attention_in_steps(q, k, v):
-    """Compute the same, each step over all scores before the next begins; between steps the scores are in HBM."""
+    """Compute attention in steps: each step processes all scores before the next begins, and the scores are in HBM
+    between steps."""
     d, s = q.shape
     rows, blocks = s // P, s // MOVING
     out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)

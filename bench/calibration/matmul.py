@@ -44,7 +44,7 @@ def hoisted(a_t, b, block_m=1, block_n=1):
 
 @nki.jit
 def transposing(a, b, block_m=1, block_n=1):
-    """Do the same with a [M, K], whose tiles the tensor engine transposes, four to a bank of PSUM."""
+    """Multiply as ``hoisted`` does, but a [M, K], whose tiles the tensor engine transposes, four to a bank of PSUM."""
     (m, k), (_, n) = a.shape, b.shape
     steps, rows, columns = k // P, P * block_m, MOVING * block_n
     out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)

@@ -199,7 +199,8 @@ def batched(a, b, ahead=1, pieces=0, loaded=False):
 
 @nki.jit
 def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
-    """Compute x @ weight + x @ down @ up of x [M, K]; ``added``: add the weights in HBM first. ``pieces`` as above."""
+    """Compute x @ weight + x @ down @ up of x [M, K]; ``added``: add down @ up to the weights in HBM first. ``pieces``
+    as for ``product``."""
     (m, k), n, rank = x.shape, weight.shape[1], down.shape[1]
     steps = k // P
     out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -72,7 +72,7 @@ def attention(q: Array, k: Array, v: Array, visible: Array | None = None) -> Arr
 
 def layer(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, up: Array, down: Array, heads: int = 8,
           causal: bool = True) -> Array:
-    """A transformer layer before any cache: attention and a perceptron, each behind a norm."""
+    """Compute a transformer layer without a cache: attention and a perceptron, each after a norm."""
     q, k, v = (split(rms(x) @ w, heads) for w in (wq, wk, wv))
     visible = jnp.tri(x.shape[-2], dtype=bool) if causal else None
     x = x + joined(attention(q, k, v, visible)) @ wo
@@ -84,7 +84,8 @@ def two_layers(x: Array, *weights: Array) -> Array:
 
 
 def grouped_layer(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, gate: Array, up: Array, down: Array) -> Array:
-    """8 heads of queries share 2 of keys and values; rotated positions; a gated perceptron."""
+    """Compute a layer whose 8 heads of queries share 2 of keys and values, with rotary positions and a gated
+    perceptron."""
     steps, groups = x.shape[0], 2
     q, k, v = split(rms(x) @ wq, 8), split(rms(x) @ wk, groups), split(rms(x) @ wv, groups)
     q, k = rotated(q), rotated(k)
@@ -108,7 +109,8 @@ def perceptron(x: Array, up: Array, down: Array) -> Array:
 
 def decode(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, up: Array, down: Array, keys: Array, values: Array,
            position: Array) -> tuple[Array, Array, Array]:
-    """One token with a cache of (heads, steps, width): its keys and values are written at ``position``."""
+    """Compute a layer for one token with a cache of (heads, steps, width): write its keys and values at
+    ``position``."""
     heads, steps, _ = keys.shape
     q, k, v = (split(rms(x) @ w, heads) for w in (wq, wk, wv))
     keys = jax.lax.dynamic_update_slice(keys, k, (0, position, 0))
@@ -119,7 +121,7 @@ def decode(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, up: Array, down
 
 
 def decode_read(x: Array, wq: Array, wo: Array, up: Array, down: Array, keys: Array, values: Array) -> Array:
-    """One token that reads a full cache."""
+    """Compute a layer for one token, which reads a full cache."""
     out = attention(split(rms(x) @ wq, keys.shape[0]), keys, values)
     x = x + joined(out) @ wo
     return x + jax.nn.gelu(rms(x) @ up) @ down
@@ -132,7 +134,7 @@ def cross_layer(x: Array, memory: Array, wq: Array, wk: Array, wv: Array, wo: Ar
 
 def vision(image: Array, patches: Array, positions: Array, wqkv: Array, wo: Array, up: Array, down: Array, scale: Array,
            shift: Array) -> Array:
-    """Patches of 16 x 16 of an image, then one layer with heads of 64 and a norm with bias."""
+    """Embed patches of 16 x 16 of an image, then compute one layer with heads of 64 and a norm with bias."""
     side, width = image.shape[0] // 16, patches.shape[-1]
     pieces = image.reshape(side, 16, side, 16, 3).transpose(0, 2, 1, 3, 4).reshape(side * side, -1)
     tokens = pieces @ patches + positions
@@ -142,7 +144,7 @@ def vision(image: Array, patches: Array, positions: Array, wqkv: Array, wo: Arra
 
 
 def convolutions(x: Array, first: Array, second: Array, scale: Array, shift: Array) -> Array:
-    """A residual block of two 3 x 3 convolutions; images (count, rows, columns, channels)."""
+    """Compute a residual block of two 3 x 3 convolutions of images (count, rows, columns, channels)."""
     def convolved(t: Array, w: Array) -> Array:
         return jax.lax.conv_general_dilated(t, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     hidden = jax.nn.relu(convolved(x, first) * scale + shift)
@@ -150,14 +152,14 @@ def convolutions(x: Array, first: Array, second: Array, scale: Array, shift: Arr
 
 
 def backward(function: Callable[..., Array]) -> Callable[..., Any]:
-    """Return the gradient of a layer, for its arguments, from the gradient of its result."""
+    """Return a function from the gradient of a layer's result, and its arguments, to the gradients of these."""
     def gradient(cotangent: Array, *arguments: Array) -> Any:
         return jax.vjp(function, *arguments)[1](cotangent)
     return gradient
 
 
 def training_step(x: Array, labels: Array, up: Array, down: Array) -> Any:
-    """A step of stochastic gradient descent of a classifier."""
+    """Return the loss of a classifier, and its weights after a step of gradient descent."""
     def loss(weights: Any) -> Array:
         logits = (jax.nn.relu(x @ weights[0]) @ weights[1]).astype(F32)
         chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], -1)

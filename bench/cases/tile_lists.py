@@ -10,7 +10,7 @@ import numpy as np
 from case import Case, Goal, case, random, tolerance
 
 TOKENS, WIDTH, HIDDEN = 512, 1024, 2048
-ROWS, COLUMNS = 128, 512                # of a tile of sums
+ROWS, COLUMNS = 128, 512                # the shape of a tile of sums
 
 
 def rows_of(matrix):
@@ -23,7 +23,7 @@ def rows_of(matrix):
     return tiles
 
 
-def turned_columns_of(x):
+def transposed_columns_of(x):
     """Load x [T, K] as a list of transposed tiles, of 128 columns each."""
     tiles = []
     for k in range(0, x.shape[1], ROWS):
@@ -52,7 +52,7 @@ def gated_mlp(x, gate, up, down):
     multiple of 512, all others of 128."""
     tokens, columns = x.shape[0], down.shape[1]
     out = nl.ndarray((tokens, columns), dtype=x.dtype, buffer=nl.shared_hbm)
-    x_t, gates, ups, downs = turned_columns_of(x), rows_of(gate), rows_of(up), rows_of(down)
+    x_t, gates, ups, downs = transposed_columns_of(x), rows_of(gate), rows_of(up), rows_of(down)
     hidden = []
     for f in range(0, gate.shape[1], ROWS):
         part, tile = slice(f, f + ROWS), nl.ndarray((ROWS, tokens), dtype=x.dtype, buffer=nl.sbuf)

@@ -18,8 +18,8 @@ def tile(rows, columns, dtype=nl.float32, buffer=nl.sbuf):
 
 @nki.jit
 def decode_attention(q, keys, values):
-    """Attention of one new token: q [B, G, D, N] has N queries for each key head, keys are [B, G, D, S], values
-    [B, G, S, D]; the result is [B, G, N, D]."""
+    """Compute the attention of one new token: q [B, G, D, N] has N queries for each key head, keys are [B, G, D, S],
+    values [B, G, S, D]; the result is [B, G, N, D]."""
     batch, groups, depth, queries = q.shape
     length = keys.shape[3]
     out = nl.ndarray((batch, groups, queries, depth), dtype=q.dtype, buffer=nl.shared_hbm)

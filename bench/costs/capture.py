@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cost of capture per operation, from 1,000 to 100,000 unrolled operations, and of the first capture of a process.
+"""Measure the cost of capture per operation, of 1,000 to 100,000 unrolled ones, and of a process's first capture.
 
-In CPU time, which other work on the machine disturbs less.
+Figures are CPU time, which other work on the machine disturbs less.
 """
 
 import time

@@ -59,12 +59,12 @@ def differing(count, numbers=7):
 
 
 def distinct(count):
-    """Return the same kernel with another number in each iteration."""
+    """Return the kernel of ``count`` unrolled iterations with another number in each iteration."""
     return differing(count, 1_000 * count)
 
 
 def equal(count):
-    """Return the same kernel with equal iterations."""
+    """Return the kernel of ``count`` equal unrolled iterations."""
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         for i in nl.static_range(count):
