@@ -14,19 +14,20 @@ __all__ = ["allocation_scope", "enable_stack_allocator", "force_auto_alloc", "mu
 
 
 def _memory(buffer: Buffer) -> Any:
-    """``alloc``, ``mod_alloc`` and ``auto_alloc`` of a memory: each tensor has its own memory here."""
+    """Return ``alloc``, ``mod_alloc`` and ``auto_alloc`` of a memory. Each tensor has memory of its own in the oracle.
+    """
     def anywhere(*_: Any, **__: Any) -> Buffer:
         return buffer
     return SimpleNamespace(alloc=anywhere, mod_alloc=anywhere, auto_alloc=anywhere, space=str(buffer))
 
 
 def _transparent(func: Any = None, **_: Any) -> Any:
-    """A decorator, bare or called."""
+    """Return a decorator, bare or called, that changes nothing."""
     return func if func is not None else lambda function: function
 
 
 def _directive(*_: Any, **__: Any) -> Any:
-    """A loop's directive, or a scope."""
+    """Return a directive of loops that is also a scope."""
     from contextlib import nullcontext
     return nullcontext()
 

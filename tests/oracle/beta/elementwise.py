@@ -22,7 +22,8 @@ def type_of(*values: Any) -> DType:
 
 
 def type_of_result(name: str, *values: Any) -> DType:
-    """The type of an operation: of bits no float (decisions: bit operations on uint32 beside int32)."""
+    """Return the dtype of an operation's result; an operation on bits never has a float (decisions: bit operations on
+    uint32 and int32)."""
     promoted = type_of(*values)
     return UINT32 if name in arithmetic.BITS and promoted.kind == "float" else promoted
 
@@ -77,7 +78,7 @@ negative, floor, ceil, trunc = map(_one, ("negative", "floor", "ceil", "trunc"))
 
 
 def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """x where the condition is not zero, else y (6.2)."""
+    """Select x where the condition is not zero, else y (6.2)."""
     active, (c, a, b), _shape = operands((condition, x, y), mask)
     default = type_of(x, y)
     return result(np.where(c.values != 0, *both(a, b)), default, active, dtype)

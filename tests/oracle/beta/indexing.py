@@ -38,7 +38,7 @@ def arange(*bounds: Any) -> np.ndarray:
 
 
 class Mesh(tuple[np.ndarray, ...]):
-    """One index for each dimension, by number or as p, x, y, z, w."""
+    """The indices of a grid of points, one for each dimension, by number or as p, x, y, z, w."""
 
     p, x, y, z, w = (property(lambda self, k=k: self[k]) for k in range(5))
 
@@ -55,11 +55,11 @@ mgrid = _Mgrid()
 
 # -- 2.2: the grid -----------------------------------------------------------------------------------------------------
 class nc(int):
-    """``nl.nc(n)``: a size of a grid along which programs run on different cores."""
+    """The size of a grid's axis along which programs run on different cores, ``nl.nc(n)``."""
 
 
 def spmd_dim(outer: int, inner: int) -> int:
-    """One axis of a grid; the id is ``outer id * inner + inner id``."""
+    """Join two sizes to one axis of a grid, whose id is ``outer id * inner + inner id``."""
     return int(outer) * int(inner)
 
 
@@ -84,13 +84,14 @@ bfp16 = SimpleNamespace(min=-np.inf)
 
 
 def finfo(dtype: Any) -> Any:
-    """The limits of a float type: its largest and its least number."""
+    """Return the limits of a float dtype: its largest and its least number."""
     limits = ml_dtypes.finfo(dtype_of(dtype).numpy)
     return SimpleNamespace(min=float(limits.min), max=float(limits.max), eps=float(limits.eps), bits=limits.bits)
 
 
 def static_cast(x: Any = None, dtype: Any = None, *, arr: Any = None, input_data: Any = None) -> Any:
-    """A number or an array as elements of a type, outside of kernels too. Releases name the first parameter apart."""
+    """Return a number or an array as elements of a dtype, also outside of kernels. Releases differ in the name of the
+    first parameter."""
     x = next(v for v in (x, arr, input_data) if v is not None)
     if running() and hasattr(x, "storage"):
         return x.astype(dtype)

@@ -22,7 +22,7 @@ ONE_OPERAND = {"rsqrt", "abs", "reciprocal", "logical_not", "invert", "sqrt", "e
 
 
 def step(op: Any, a: Operand, b: Operand | None, reverse: bool = False) -> Any:
-    """One operation of a chain."""
+    """Perform one operation of a chain."""
     name = operator(op)
     if name in ONE_OPERAND or b is None:
         return unary(name, a)
@@ -30,7 +30,8 @@ def step(op: Any, a: Operand, b: Operand | None, reverse: bool = False) -> Any:
 
 
 def chain(a: Operand, *steps: tuple[Any, Operand | None, bool]) -> Any:
-    """Operations one after the other, rounded at the end: in float32 or on bits, and as integers if all steps are."""
+    """Perform operations one after the other and round at the end. They compute in float32, on bits, or in integers if
+    all steps do."""
     single, exact = a, True
     integers = a
     for op, b, reverse in steps:
@@ -44,7 +45,7 @@ def chain(a: Operand, *steps: tuple[Any, Operand | None, bool]) -> Any:
 
 
 def beside(data: Any, other: Any) -> Any:
-    """A scalar operand: a number, or [P, 1] beside free axes of any number."""
+    """Return a scalar operand: a number, or [P, 1] with as many free axes as the tile has."""
     if isinstance(other, View) and other.ndim < data.ndim:
         return other.reshape((other.shape[0],) + (1,) * (data.ndim - 1))
     return other
@@ -59,7 +60,7 @@ def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: A
 
 def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,
                   reverse1: bool = False, *, dtype: Any = None, mask: Any = None, engine: Any = None, **_: Any) -> Any:
-    """``(data op0 operand0) op1 operand1``; reversed, the sides change."""
+    """Return ``(data op0 operand0) op1 operand1``; a reversed operation swaps its sides."""
     values = (data, *(beside(data, o) for o in (operand0, operand1) if o is not None))
     active, read, _shape = operands(values, mask, data.shape)
     steps = [(op0, read[1] if operand0 is not None else None, reverse0)]
@@ -76,7 +77,7 @@ def scalar_tensor_tensor(*, data: Any, op0: Any, operand0: Any, op1: Any, operan
 
 def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
                          dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """``tile = data op0 operand0``; ``reduce_res`` gets its rows reduced, before they are rounded."""
+    """Return ``data op0 operand0``; write its rows to ``reduce_res``, reduced before they are rounded."""
     active, (a, b), _shape = operands((data, beside(data, operand0)), mask, data.shape)
     value = step(op0, a, b, reverse0)
     values = value.to(data.dtype if dtype is None else dtype_of(dtype)) if isinstance(value, Whole) else value
@@ -111,7 +112,8 @@ def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: 
 
 def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
                        reverse1: bool = False, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """``r[i] = (data0[i] op0 r[i - 1]) op1 data1[i]`` along the free axes, in float32; gaps of a mask are passed over."""
+    """Compute ``r[i] = (data0[i] op0 r[i - 1]) op1 data1[i]`` along the free axes, in float32; the scan skips elements
+    that a mask leaves out."""
     active, (a, b), shape = operands((data0, data1), mask, data0.shape)
     P, N = shape[0], prod(shape[1:])
     x, y = (widened(o.values).reshape(P, N) for o in (a, b))
@@ -134,7 +136,8 @@ def start(initial: Any, partitions: int) -> np.ndarray:
 
 def tensor_scalar_cumulative(*, src: Any, dst: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
                              reduce_cmd: Any = None, mask: Any = None, **_: Any) -> None:
-    """``r = (src[i] op0 imm0) op1 r``, stored at each i (current generation's documents: 3, releases 3.5)."""
+    """Compute ``r = (src[i] op0 imm0) op1 r`` and store it at each i (documents of the current generation: 3, releases
+    3.5)."""
     active, (a,), shape = operands((src,), mask)
     P, N = shape[0], prod(shape[1:])
     x, name = widened(a.values).reshape(P, N), operator(op1)
@@ -166,7 +169,8 @@ def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any 
 # -- 7.3: the Scalar engine --------------------------------------------------------------------------------------------
 def accumulate(engine: str, command: Any, name: str, identity: float, values: np.ndarray,
                active: np.ndarray | None) -> np.ndarray:
-    """The registers of an engine, one a partition, after a command: idle, reset, reduce, reset_reduce (7.3)."""
+    """Update the registers of an engine, one for each partition, by a command: idle, reset, reduce or reset_reduce
+    (7.3)."""
     command = getattr(command, "name", "idle")
     registers = current().state.setdefault(engine, np.zeros(128, np.float32))
     P = values.shape[0]
@@ -181,7 +185,7 @@ def accumulate(engine: str, command: Any, name: str, identity: float, values: np
 
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None, reduce_res: Any = None,
                reduce_cmd: Any = None, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """``f(data * scale + bias)``; its rows may be summed in registers, before they are rounded."""
+    """Return ``f(data * scale + bias)``; registers may sum its rows before they are rounded."""
     others = [beside(data, scale)] + ([] if bias is None else [beside(data, bias)])
     active, read, _shape = operands((data, *others), mask, data.shape)
     with np.errstate(all="ignore"):
@@ -211,7 +215,7 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
 def select_reduce(*, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
                   reduce_cmd: Any = None, reduce_op: Any = np.amax, reverse_pred: bool = False, mask: Any = None,
                   dtype: Any = None, **_: Any) -> None:
-    """``dst = on_true where the predicate is not zero, else on_false``; its rows' maximum in registers."""
+    """Write on_true to dst where the predicate is not zero, else on_false; registers take the maximum of each row."""
     active, (flags, a, b), _shape = operands((predicate, on_true, beside(dst, on_false)), mask, dst.shape)
     chosen = (flags.values != 0) ^ bool(reverse_pred)
     values = np.where(chosen, widened(a.values), widened(b.values))
@@ -223,7 +227,8 @@ def select_reduce(*, dst: Any, predicate: Any, on_true: Any, on_false: Any, redu
 def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any, reduce_cmd: Any = None,
                  reduce_res: Any = None, reduce_op: Any = np.amax, range_start: int = 0,
                  on_false_value: Any = None, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """x where its place in the row lies within both bounds, else the least float32; the rows' maximum in registers."""
+    """Return x where its position in the row is within both bounds, else the least float32; registers take the maximum
+    of each row."""
     active, (a, low, high), shape = operands((on_true_tile, bound0, bound1), mask, on_true_tile.shape)
     column = np.float32(range_start) + np.arange(prod(shape[1:]), dtype=np.float32).reshape(1, *shape[1:])
     within = [step(op, Operand(column, FLOAT32), bound) != 0 for op, bound in ((comp_op0, low), (comp_op1, high))]
@@ -235,7 +240,7 @@ def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any
 
 # -- 7.5: the GpSimd engine --------------------------------------------------------------------------------------------
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **_: Any) -> Any:
-    """The values of an index expression: int32, then converted."""
+    """Return the values of an index expression, int32 and then converted."""
     values = np.asarray(expr, np.int64)
     values = values if values.ndim >= 2 else values.reshape(-1, 1)
     return result(values, dtype_of(dtype), active_of(values.shape, mask))

@@ -65,7 +65,7 @@ dma_engine, unknown_engine = engine.sync, engine.unknown
 
 
 def get_nc_version() -> nc_version:
-    """Of the default target, trn2 (decisions)."""
+    """Return the version of the default target, trn2 (decisions)."""
     return nc_version.gen3
 
 

@@ -82,7 +82,7 @@ def shared_identity_matrix(n: int, dtype: Any = np.uint8, **_: Any) -> Any:
 
 # -- 6.1: transfers ----------------------------------------------------------------------------------------------------
 def as_tile(src: Any) -> Any:
-    """What is left of a subscript of HBM as a tile: [n] is [n, 1], a single element [1, 1] (4.2)."""
+    """Return a part of a tensor in HBM as a tile: [n] becomes [n, 1], a single element [1, 1] (4.2)."""
     return src if src.ndim >= 2 else src.reshape((src.size, 1))
 
 
@@ -133,7 +133,8 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **_: Any)
 
 
 def atomic_rmw(dst: Any, value: Any, op: Any = np.add, *, mask: Any = None, **_: Any) -> None:
-    """``dst = op(dst, value)`` one element after the other, so that places named twice count twice."""
+    """Set ``dst`` to ``op(dst, value)``, one element after the other, so that an element that occurs twice is updated
+    twice."""
     combined_in_order(dst, stretch(value, dst.shape), op, active_of(dst.shape, mask, dst, value))
 
 
@@ -172,7 +173,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
 
 
 def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """Combine x of all programs that differ in these ids alone; each of them gets the result."""
+    """Combine x of all programs that differ only in these ids; each of them gets the result."""
     active, (a,), _shape = operands((x,), mask)
     program, axes = current(), [program_axes] if isinstance(program_axes, int) else list(program_axes)
     grid = program.run.grid
@@ -193,7 +194,8 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **_: Any) -> None:
-    """The whole tile, 0 where a mask over places does not hold; a condition of loops decides whether it prints."""
+    """Print the complete tile, with 0 where a mask over elements does not hold; a condition on loop variables decides
+    whether it prints."""
     if mask is not None and np.ndim(mask) == 0 and not mask:
         return
     active, (a,), _shape = operands((x,), mask)

@@ -21,7 +21,8 @@ def flat(tile: Any) -> Any:
 
 
 def product(x: Any, y: Any, mask: Any) -> Any:
-    """``out[m, n] = sum over k of x[k, m] * y[k, n]`` over what masks leave, in float32, as a tile in PSUM.
+    """Return ``out[m, n] = sum over k of x[k, m] * y[k, n]`` of the elements that masks keep, in float32, as a tile in
+    PSUM.
 
     A mask goes over [K, M, N], or over [K, 1]. A result that nothing goes into is not written.
     """
@@ -48,7 +49,7 @@ def product(x: Any, y: Any, mask: Any) -> Any:
 def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: bool = False, is_moving_onezero: bool = False,
               is_transpose: bool = False, tile_position: Any = (), tile_size: Any = (), perf_mode: Any = None,
               mask: Any = None, **_: Any) -> Any:
-    """``nisa.nc_matmul``. Of fp8 in double rows, [K, 2, M] and [K, 2, N], both rows are summed.
+    """Multiply as ``nisa.nc_matmul`` does. Double rows of fp8, [K, 2, M] and [K, 2, N], are summed over both rows.
 
     With ``is_transpose`` the moving tile is the identity, and bits are moved.
     """
@@ -61,7 +62,7 @@ def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: bool = Fal
 
 
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **_: Any) -> Any:
-    """``nl.matmul``: x is [K, M] with ``transpose_x``, else [M, K]."""
+    """Multiply as ``nl.matmul`` does: x is [K, M] with ``transpose_x``, else [M, K]."""
     return product(x if transpose_x else flat(x).transpose((1, 0)), y, mask)
 
 
@@ -73,12 +74,13 @@ def transposed(data: Any, mask: Any, dtype: Any, space: str, axes: Sequence[int]
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """``nl.transpose``: return [P, F] as [F, P]."""
+    """Return [P, F] as [F, P], as ``nl.transpose`` does."""
     return transposed(x, mask, dtype, SBUF)
 
 
 def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **_: Any) -> Any:
-    """``nisa.nc_transpose``: free axes are one. The vector engine writes SBUF, tiles of any size block by block."""
+    """Transpose as ``nisa.nc_transpose`` does, with all free axes as one. The vector engine writes SBUF and transposes
+    large tiles block by block."""
     if mask is not None and np.ndim(mask) > 2:
         mask = np.broadcast_to(mask, data.shape).reshape(data.shape[0], -1)
     return transposed(flat(data), mask, dtype, SBUF if max(flat(data).shape) <= 32 or "vector" in str(engine) else PSUM)
@@ -86,5 +88,5 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
 
 def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = None,
                   **_: Any) -> Any:
-    """``nisa.dma_transpose``: from HBM or SBUF to SBUF."""
+    """Transpose from HBM or SBUF to SBUF, as ``nisa.dma_transpose`` does."""
     return transposed(src, mask, dtype, SBUF, axes or {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}[src.ndim])

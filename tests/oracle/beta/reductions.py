@@ -94,7 +94,7 @@ def floating(dtype: Any) -> Any:
 
 
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """``exp(x - max) / sum``."""
+    """Return ``exp(x - max) / sum``."""
     active, (a,), shape = operands((x,), mask)
     axes = axes_of(axis, len(shape))
     values = widened(a.values).astype(np.float64)
@@ -107,7 +107,7 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
 
 def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype: Any = None, compute_dtype: Any = None,
              mask: Any = None, **_: Any) -> Any:
-    """``x / sqrt(sum(x * x) / n + epsilon) * w``."""
+    """Return ``x / sqrt(sum(x * x) / n + epsilon) * w``."""
     active, (a, b), shape = operands((x, w), mask, x.shape)
     axes = axes_of(axis, len(shape))
     values = widened(a.values).astype(np.float64)
@@ -128,7 +128,7 @@ def reduce_rows(name: str, values: np.ndarray, active: np.ndarray | None) -> tup
 
 
 def gathered(data: Any, indices: Any, mask: Any, dtype: Any) -> Any:
-    """``nl.gather_flattened``: return the elements of each partition at the indices (6.3)."""
+    """Return the elements of each partition at the indices, as ``nl.gather_flattened`` does (6.3)."""
     active, (places,), shape = operands((indices,), mask)
     rows = data.reshape((data.shape[0], product_of(data.shape[1:])))
     index = np.where(True if active is None else active, places.values.astype(np.int64), 0)
@@ -142,13 +142,13 @@ def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = 
 
 def tensor_reduce(op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any = None, negate: bool = False,
                   keepdims: bool = False, **_: Any) -> Any:
-    """``nisa.tensor_reduce``: reduce over free axes; ``negate`` multiplies the result by -1 (7.4)."""
+    """Reduce over free axes, as ``nisa.tensor_reduce`` does; ``negate`` multiplies the result by -1 (7.4)."""
     name = "average" if operator(op) in ("mean", "average") else operator(op)
     return reduction(name, data, axis, dtype, mask, keepdims, None, negate)
 
 
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """``nisa.tensor_partition_reduce``: reduce [P, ...] to [1, ...] (7.5)."""
+    """Reduce [P, ...] to [1, ...], as ``nisa.tensor_partition_reduce`` does (7.5)."""
     active, (a,), shape = operands((data,), mask)
     values = fold_axes(operator(op), a, (0,), active).reshape(1, *shape[1:])
     return result(values, a.dtype, None if active is None else active.any(axis=0, keepdims=True), dtype)

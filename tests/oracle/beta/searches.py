@@ -31,7 +31,7 @@ def per_row(left: np.ndarray, width: int) -> np.ndarray:
 
 
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """[P, 6]: count, mean, variance * count of the elements at even places, then at odd ones."""
+    """Return [P, 6]: count, mean and variance * count of the elements at even positions, then of those at odd ones."""
     a, left = rows_of(data, mask)
     statistics = np.zeros((left.shape[0], 6), np.float32)
     for p, (row, here) in enumerate(zip(widened(a.values).astype(np.float64), left)):
@@ -43,7 +43,8 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any
 
 
 def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """[P, 3k] of (count, mean, variance * count) to [P, 2]: mean and variance of all, 0 of nothing."""
+    """Combine [P, 3k] of (count, mean, variance * count) to [P, 2], the mean and variance of all elements; both are 0
+    without elements."""
     a, left = rows_of(data, mask)
     moments = np.zeros((left.shape[0], 2), np.float32)
     with np.errstate(all="ignore"):
@@ -56,7 +57,7 @@ def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
 
 
 def max8(*, src: Any, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """[P, 8]: the largest values of each row, largest first."""
+    """Return the largest values of each row as [P, 8], the largest first."""
     a, left = rows_of(src, mask)
     largest = np.full((left.shape[0], 8), -np.inf, np.float32)
     for p, (row, here) in enumerate(zip(widened(a.values), left)):
@@ -69,7 +70,7 @@ MISSING = 0xFFFFFFFF
 
 
 def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """[P, 8]: where each value is first; the k-th of equal values where it is for the k-th time."""
+    """Return the first position of each value as [P, 8]; of equal values the k-th has the k-th position."""
     a, left = rows_of(data, mask)
     sought = widened(vals.read()).reshape(left.shape[0], 8)
     indices = np.full((left.shape[0], 8), MISSING, np.int64)
@@ -168,10 +169,10 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oo
 
 
 def nisa_dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """``nisa.dropout``."""
+    """Replace elements by 0 with a probability, as ``nisa.dropout`` does."""
     return dropout(data, prob, mask=mask, dtype=dtype)
 
 
 def itemsize(dtype: Any) -> int:
-    """``neuronxcc.nki.language.constants.sizeinbytes``."""
+    """Return the size of a dtype in bytes (``neuronxcc.nki.language.constants.sizeinbytes``)."""
     return dtype_of(dtype).itemsize

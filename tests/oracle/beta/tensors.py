@@ -13,11 +13,11 @@ from ..subscripts import number
 
 
 class par_dim(int):
-    """``nl.par_dim(n)``: the size n, marked as that of the partitions (3.2)."""
+    """The size n of the partition dimension, ``nl.par_dim(n)`` (3.2)."""
 
 
 class Tensor(View):
-    """``nki.tensor``."""
+    """A tensor of the beta language, ``nki.tensor``."""
 
     minimum_rank = 2                    # 4.2
 
@@ -70,7 +70,7 @@ class Tensor(View):
 
     # -- 5.1: in place -------------------------------------------------------------------------------------------------
     def in_place(self, name: str, other: Any) -> Any:
-        """``x += v``, ``x[...] += v``: adding is accumulation, whose order is free; the result is rounded once."""
+        """Compute ``x += v`` or ``x[...] += v``: addition accumulates in any order, and the result is rounded once."""
         adds = name == "add"
         active, (a, b), _ = operands((self, other), quietly=adds, accumulates=adds)
         self.write(binary(name, a, b), active, accumulates=adds)
@@ -90,12 +90,12 @@ class Tensor(View):
 
 
 def partition_of(shape: Sequence[int]) -> int:
-    """The dimension that ``par_dim`` marks, or the first."""
+    """Return the dimension that ``par_dim`` marks, else the first."""
     return next((k for k, n in enumerate(shape) if isinstance(n, par_dim)), 0)
 
 
 class Annotation:
-    """``nt.tensor[128, 512]``."""
+    """The annotation of a tensor's shape, ``nt.tensor[128, 512]``."""
 
     def __init__(self, shape: Any) -> None:
         shape = shape if isinstance(shape, tuple) else (shape,)
@@ -108,7 +108,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def stretch(value: Any, shape: tuple[int, ...]) -> Any:
-    """Broadcast a tile to a shape; numbers stay."""
+    """Broadcast a tile to a shape; numbers stay as they are."""
     return value.broadcast(shape) if isinstance(value, View) and value.shape != shape else value
 
 

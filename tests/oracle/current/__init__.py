@@ -54,7 +54,7 @@ def module(name: str, *sources: Any, **names: Any) -> ModuleType:
 
 
 def steps(source: ModuleType) -> dict[str, Any]:
-    """The functions and classes that a module defines."""
+    """Return the functions and classes that a module defines."""
     defined = {k: v for k, v in vars(source).items() if getattr(v, "__module__", None) == source.__name__}
     return {k: step(v) if isinstance(v, FunctionType) else v for k, v in defined.items()}
 

@@ -13,7 +13,7 @@ from .registers import VirtualRegister
 
 
 class Shape(tuple):
-    """Equal to lists as well (3.3)."""
+    """A shape, which also equals lists (3.3)."""
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, (tuple, list)) else False
@@ -26,7 +26,8 @@ class Shape(tuple):
 
 @dataclass(frozen=True)
 class Address:
-    """The offset that the run time adds: a number, one a row, or columns for each group of partitions (3.6, 3.7)."""
+    """The offset that a run adds to a view: a number, a number for each row, or columns for each group of partitions
+    (3.6, 3.7)."""
 
     kind: str                       # scalar, vector, columns
     source: Any                     # a register or a tile

@@ -18,7 +18,7 @@ def cores() -> int:
 
 
 def core_number(core: int) -> int:
-    """The program that is this core of the same rank."""
+    """Return the number of the program that runs on this core of the same rank."""
     return rank() * cores() + core
 
 
@@ -27,7 +27,7 @@ def rank() -> int:
 
 
 def core_barrier(data: NkiTensor, cores: Any, engine: Any = engine.gpsimd, name: str | None = None) -> Instruction:
-    """4.5: what the cores wrote to ``data`` before is there for all of them after."""
+    """Wait until all cores have arrived: afterwards each sees what the others wrote to ``data`` (4.5)."""
     members = [core_number(core) for core in cores]
     if len(members) > 1:
         current().meet(("barrier", data.name), members, None)
@@ -37,7 +37,7 @@ def core_barrier(data: NkiTensor, cores: Any, engine: Any = engine.gpsimd, name:
 
 def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: int, pipe_id: int = 0,
              dma_engine: Any = dma_engine.dma, name: str | None = None) -> Instruction:
-    """4.5: each core's dst gets the src of the core it names; to itself it is a copy (open 30)."""
+    """Write the src of core ``recv_from_rank`` to dst; a core that names itself copies its src (4.5, open 30)."""
     require(src.dtype == dst.dtype and src.shape == dst.shape, "sendrecv copies tiles of one shape and dtype")
     me = current().number - core_number(0)
     values = src.read()
@@ -65,7 +65,7 @@ class ReplicaGroup:
 
 
 def brought(kind: Any, group: list[int], value: Any) -> list[Any]:
-    """What each rank of the group brings, in its order. Cores meet their like."""
+    """Return what each rank of the group brings, in the group's order. The ranks must call the same collective."""
     core = current().number - core_number(0)
     numbers = [r * cores() + core for r in group]
     values = current().meet((kind, tuple(group)), sorted(numbers), value)
@@ -73,7 +73,8 @@ def brought(kind: Any, group: list[int], value: Any) -> list[Any]:
 
 
 def folded(op: Any, parts: list[np.ndarray]) -> np.ndarray:
-    """op of the parts, first to last, in float32 (instructions 1.4); integers stay exact, a zero extreme is +0."""
+    """Combine the parts with op, first to last, in float32 (instructions 1.4). Integers stay exact, and an extreme of 0
+    is +0."""
     function = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}[op.__name__.replace("max", "maximum")
                                                                           if op.__name__ in ("max",) else op.__name__]
     kind = np.int64 if parts[0].dtype.kind in "iu" else np.float32
@@ -91,7 +92,7 @@ def pairs(srcs: Any, dsts: Any) -> list[tuple[NkiTensor, NkiTensor]]:
 
 def all_reduce(srcs: Any, dsts: Any, replica_group: ReplicaGroup, op: Any, priority: Any = None,
                name: str | None = None) -> None:
-    """7: dst = op of all ranks' src."""
+    """Combine the src of all ranks with op and write the result to dst (7)."""
     group = replica_group.of(rank())
     for src, dst in pairs(srcs, dsts):
         dst.write(folded(op, brought("all_reduce", group, src.read())).reshape(dst.shape))
@@ -99,7 +100,7 @@ def all_reduce(srcs: Any, dsts: Any, replica_group: ReplicaGroup, op: Any, prior
 
 def all_gather(srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim: int, priority: Any = None,
                name: str | None = None) -> None:
-    """7: dst = the ranks' src side by side."""
+    """Write the src of all ranks to dst, side by side (7)."""
     group = replica_group.of(rank())
     for src, dst in pairs(srcs, dsts):
         dst.write(np.concatenate(brought("all_gather", group, src.read()), axis=collective_dim))
@@ -107,7 +108,7 @@ def all_gather(srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim
 
 def reduce_scatter(srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim: int, op: Any, priority: Any = None,
                    name: str | None = None) -> None:
-    """7: of op of all ranks' src the chunk of this rank."""
+    """Combine the src of all ranks with op and write this rank's chunk of the result (7)."""
     group = replica_group.of(rank())
     for src, dst in pairs(srcs, dsts):
         total = folded(op, brought("reduce_scatter", group, src.read()))
@@ -116,7 +117,7 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective
 
 def all_to_all(srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim: int, priority: Any = None,
                name: str | None = None) -> None:
-    """7: dst = the chunks that the ranks have for this one, side by side."""
+    """Write the chunks that all ranks have for this one to dst, side by side (7)."""
     group = replica_group.of(rank())
     mine = group.index(rank())
     for src, dst in pairs(srcs, dsts):
@@ -127,7 +128,7 @@ def all_to_all(srcs: Any, dsts: Any, replica_group: ReplicaGroup, collective_dim
 
 def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None,
                        name: str | None = None) -> None:
-    """7: for each pair (a, b) the dst of b is the src of a; others keep theirs."""
+    """Write the src of a to the dst of b for each pair (a, b); the other ranks keep their dst (7)."""
     ranks = sorted({r for pair in source_target_pairs for r in pair})
     if rank() not in ranks:
         return
@@ -138,13 +139,13 @@ def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority:
 
 
 def ring(group: list[int], steps: int = 1) -> int:
-    """The place of the rank whose part arrives after so many steps."""
+    """Return the index of the rank whose part arrives after this many steps."""
     return (group.index(rank()) - steps) % len(group)
 
 
 def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, replica_group: ReplicaGroup,
                                 channel_ids: Any = (0,), priority: Any = None, name: str | None = None) -> None:
-    """7: dst = the src of the rank before, in a ring, for each channel."""
+    """Write the src of the rank before this one in a ring to dst, for each channel (7)."""
     group = replica_group.of(rank())
     for channel, (src, dst) in enumerate(zip(of_channels(srcs_by_channel), of_channels(dsts_by_channel))):
         dst.write(brought(("permute", channel), group, src.read())[ring(group)])
@@ -153,7 +154,7 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
 def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
                                        replica_group: ReplicaGroup, op: Any, channel_ids: Any = (0,), priority: Any = None,
                                        name: str | None = None) -> None:
-    """7: dst = op of the two sources of the rank before."""
+    """Combine the two sources of the rank before this one with op and write the result to dst (7)."""
     group = replica_group.of(rank())
     channels = zip(of_channels(srcs0_by_channel), of_channels(srcs1_by_channel), of_channels(dsts_by_channel))
     for channel, (first, second, dst) in enumerate(channels):
@@ -167,19 +168,20 @@ def of_channels(tensors: Any) -> list[NkiTensor]:
 
 def collective_permute_implicit_current_processing_rank_id(iteration_id: Any, replica_group: ReplicaGroup,
                                                            channel_id: int = 0, name: str | None = None) -> VirtualRegister:
-    """7: the rank whose part this rank has after some steps around the ring."""
+    """Return the rank whose part this rank has after some steps around the ring (7)."""
     group = replica_group.of(rank())
     return VirtualRegister(group[ring(group, int(iteration_id))])
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:
-    """7: the rank of this program."""
+    """Return the rank of this program (7)."""
     return VirtualRegister(rank())
 
 
 def exchange_of_parts(kind: str, srcs: Any, dsts: Any, replica_group: ReplicaGroup, metadata: NkiTensor, known: bool,
                       places: bool, to_all: bool) -> None:
-    """7: rows of the metadata: counts and places of what is sent, counts and places of what is received."""
+    """Exchange parts as the rows of the metadata say: counts and positions of what a rank sends, counts and positions
+    of what it receives (7)."""
     require(len(srcs) == len(dsts) == 1, "one source and one destination")
     group = replica_group.of(rank())
     me, n, table = group.index(rank()), len(group), metadata.read().reshape(-1, len(group)).astype(np.int64)
@@ -201,13 +203,13 @@ def exchange_of_parts(kind: str, srcs: Any, dsts: Any, replica_group: ReplicaGro
 def all_to_all_v(srcs: Any, dsts: Any, replica_group: ReplicaGroup, metadata_tensor: NkiTensor,
                  recv_counts_known: bool = False, has_rdispls: bool = False, priority: Any = None,
                  name: str | None = None) -> None:
-    """7: each rank sends every other one a part of another length."""
+    """Send every other rank a part of another length (7)."""
     exchange_of_parts("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, False)
 
 
 def all_gather_v(srcs: Any, dsts: Any, replica_group: ReplicaGroup, metadata_tensor: NkiTensor,
                  recv_counts_known: bool = False, has_rdispls: bool = False, priority: Any = None,
                  name: str | None = None) -> None:
-    """7: each rank sends all the same part."""
+    """Send the same part to all ranks (7)."""
     require(not has_rdispls, "all_gather_v takes no places of what is received")
     exchange_of_parts("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, False, True)

@@ -31,7 +31,7 @@ FP32_MIN = -3.4028235e38
 
 def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = engine.unknown,
                   name: str | None = None) -> Instruction:
-    """4.3: dst = op(data1, data2)."""
+    """Write op(data1, data2) to dst (4.3)."""
     if is_bitwise(op):
         return put(dst, combine_bits(op, rows(data1), rows(data2)))
     if dst.space != PSUM and exact(engine, op, dst.dtype, data1, data2):
@@ -40,7 +40,8 @@ def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = engin
 
 
 def exact(chosen: Any, op: Any, dst: DType, data: NkiTensor, *others: Any) -> bool:
-    """4.3, open 16: add, subtract, multiply of one type of 32-bit integers to 32 bits are integer arithmetic, of GpSimd.
+    """Return whether GpSimd computes the operation exactly: a sum, difference or product of 32-bit integers of one type
+    (4.3, open 16).
 
     Numbers are whole and of the type. GpSimd has no access to PSUM; a kernel may choose an engine that has float32 only.
     """
@@ -55,14 +56,14 @@ def exact(chosen: Any, op: Any, dst: DType, data: NkiTensor, *others: Any) -> bo
 
 
 def wrapped(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """int64 as integers of the type, modulo 2 ** 32 (open 14)."""
+    """Return int64 values as integers of the type, modulo 2 ** 32 (open 14)."""
     return values.astype(np.uint32).view(dtype.numpy)
 
 
 def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
                   operand1: Any = None, reverse1: bool = False, engine: Any = engine.unknown,
                   name: str | None = None) -> Instruction:
-    """4.3: dst = op1(op0(data, operand0), operand1); a reversed operation has its operands swapped."""
+    """Write op1(op0(data, operand0), operand1) to dst; a reversed operation swaps its operands (4.3)."""
     require(op1 is not None or operand1 is None, "operand1 belongs to op1")
     steps = [(op0, operand0, reverse0)] + ([(op1, operand1, reverse1)] if op1 is not None else [])
     bits = is_bitwise(op0)
@@ -85,19 +86,20 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool =
 
 def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
                          reverse1: bool = False, name: str | None = None) -> Instruction:
-    """4.3: dst = op1(op0(data, operand0), operand1), operand1 a tile."""
+    """Write op1(op0(data, operand0), operand1) to dst; operand1 is a tile (4.3)."""
     value = combine(op0, floats(data), operand(operand0), reverse0)
     return put(dst, combine(op1, value, floats(operand1), reverse1))
 
 
 def tensor_copy(dst: Any, src: Any, engine: Any = engine.unknown, name: str | None = None) -> Instruction:
-    """4.3: bits where the dtypes are the same, through float32 elsewhere."""
+    """Copy bits if the dtypes are equal, else convert through float32 (4.3)."""
     return moved(dst, src)
 
 
 def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: bool = False,
                            name: str | None = None) -> Instruction:
-    """4.3: where the predicate is not 0 (is 0, reversed) dst gets src, elsewhere it keeps what it has."""
+    """Write src to dst where the predicate is not 0 (reversed: where it is 0); the other elements of dst keep their
+    values (4.3)."""
     chosen = (rows(predicate) != 0) != reverse_pred
     if isinstance(src, (int, float)):
         return put(dst, np.full(chosen.shape, src, np.float32), where=chosen)
@@ -106,7 +108,7 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
 
 
 def memset(dst: Any, value: Any, engine: Any = engine.unknown, name: str | None = None) -> Instruction:
-    """4.3: the value in the dtype of the destination."""
+    """Fill dst with the value in the dtype of dst (4.3)."""
     shape = rows(dst, unwritten=True).shape
     if isinstance(value, int):
         return put(dst, np.full(shape, value, np.int64))
@@ -114,20 +116,21 @@ def memset(dst: Any, value: Any, engine: Any = engine.unknown, name: str | None 
 
 
 def reciprocal(dst: Any, data: Any, name: str | None = None) -> Instruction:
-    """4.3: 1 / data."""
+    """Write 1 / data to dst (4.3)."""
     with np.errstate(divide="ignore"):
         return put(dst, np.float32(1) / floats(data))
 
 
 def scaled(data: NkiTensor, scale: Any, bias: Any) -> np.ndarray:
-    """data * scale + bias in float32; without a bias nothing is added: the sign of a zero stays."""
+    """Return data * scale + bias in float32. Without a bias it adds nothing, so the sign of a zero stays."""
     value = floats(data) * operand(scale)
     return value if bias is None else value + operand(bias)
 
 
 def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
                reduce_res: Any = None, reduce_cmd: Any = reduce_cmd.idle, name: str | None = None) -> Instruction:
-    """4.2: dst = op(data * scale + bias); the Scalar Engine's registers add up what is not yet rounded."""
+    """Write op(data * scale + bias) to dst. The Scalar Engine's registers sum the values before they are rounded (4.2).
+    """
     value = activate(op, scaled(data, scale, bias))
     put(dst, value)
     total = accumulated("scalar", reduce_cmd, "add", value)
@@ -136,7 +139,7 @@ def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0,
 
 def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
                       name: str | None = None) -> Instruction:
-    """4.2: activation that resets the registers before it adds to them."""
+    """Reset the registers, then compute as ``activation``, which adds to them (4.2)."""
     value = activate(op, scaled(data, scale, bias))
     put(dst, value)
     total = accumulated("scalar", reduce_cmd.reset_reduce, operator(reduce_op), value)
@@ -146,7 +149,7 @@ def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: 
 def activate2(dst: Any, op: Any, data: Any, imm0: Any, imm1: Any, op0: Any, op1: Any, relu_param: Any = 0.0,
               reverse0: bool = False, reverse1: bool = False, reduce_op: Any = None, reduce_res: Any = None,
               reduce_cmd: Any = reduce_cmd.idle, name: str | None = None) -> Instruction:
-    """4.2: dst = op(op1(op0(data, imm0), imm1))."""
+    """Write op(op1(op0(data, imm0), imm1)) to dst (4.2)."""
     value = floats(data)
     for function, number, reverse in ((op0, imm0, reverse0), (op1, imm1, reverse1)):
         if operator(function) != "bypass":
@@ -159,7 +162,7 @@ def activate2(dst: Any, op: Any, data: Any, imm0: Any, imm1: Any, op0: Any, op1:
 
 def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None, reduce_cmd: Any = reduce_cmd.idle,
                 reduce_init: Any = 0.0, name: str | None = None) -> Instruction:
-    """4.3: dst = exp(src - max_value), and its sum."""
+    """Write exp(src - max_value) to dst, and the sum of each row to reduce_res (4.3)."""
     value = activate("exp", floats(src) - operand(max_value))
     put(dst, value)
     total = accumulated("vector", reduce_cmd, "add", value, operand(reduce_init))
@@ -169,7 +172,7 @@ def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None
 def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
                          reverse0: bool = False, reduce_cmd: Any = reduce_cmd.reset_reduce, reduce_init: Any = None,
                          reduce_res_negate: bool = False, name: str | None = None) -> Instruction:
-    """4.3: dst = op0(data, operand0), and its reduction by reduce_op along the free axes."""
+    """Write op0(data, operand0) to dst, and reduce it with reduce_op along the free axes (4.3)."""
     value = combine(op0, floats(data), operand(operand0), reverse0)
     put(dst, value)
     total = accumulated("vector", reduce_cmd, operator(reduce_op), value, None if reduce_init is None else operand(reduce_init))
@@ -179,7 +182,7 @@ def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op
 def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
                  reduce_cmd: Any = reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = "maximum",
                  range_start: int = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> Instruction:
-    """4.3: keeps the elements whose place, from range_start on, is in both ranges."""
+    """Keep the elements whose position, counted from range_start, is in both ranges (4.3)."""
     data = floats(on_true_tile)
     column = np.broadcast_to(np.arange(range_start, range_start + data.shape[1], dtype=np.float32), data.shape)
     inside = (combine(comp_op0, column, operand(bound0)) != 0) & (combine(comp_op1, column, operand(bound1)) != 0)
@@ -192,7 +195,8 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
 def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
                   reduce_cmd: Any = reduce_cmd.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
                   name: str | None = None) -> Instruction:
-    """4.3: dst = on_true where the predicate holds, else on_false; and each row's maximum."""
+    """Write on_true to dst where the predicate holds, else on_false, and the maximum of each row to reduce_res (4.3).
+    """
     chosen = (rows(predicate) != 0) != reverse_pred
     value = np.where(chosen, floats(on_true), operand(on_false)).astype(np.float32)
     put(dst, value)
@@ -201,7 +205,7 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_
 
 
 def pattern_values(partitions: int, pattern: Any, offset: Any, channel_multiplier: int) -> np.ndarray:
-    """4.4: offset + p * channel_multiplier + the sum of step * index, 32-bit integers that wrap."""
+    """Return offset + p * channel_multiplier + the sum of step * index as 32-bit integers, which wrap (4.4)."""
     require(len(pattern) <= 4, "a pattern has at most four [step, count]")
     total = np.zeros((), np.int64)
     for step, count in pattern:
@@ -211,14 +215,14 @@ def pattern_values(partitions: int, pattern: Any, offset: Any, channel_multiplie
 
 
 def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: str | None = None) -> Instruction:
-    """4.4: the pattern's numbers in the dtype of the destination."""
+    """Write the pattern's numbers to dst, in its dtype (4.4)."""
     values = pattern_values(rows(dst, unwritten=True).shape[0], pattern, offset, channel_multiplier)
     return put(dst, values)
 
 
 def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile: Any, on_false_value: float,
                   cmp_op: Any = "equal", offset: Any = 0, name: str | None = None) -> Instruction:
-    """4.4: keeps the elements where cmp_op(pattern's number, 0) holds."""
+    """Keep the elements where cmp_op(the pattern's number, 0) holds (4.4)."""
     data = rows(on_true_tile)
     values = pattern_values(data.shape[0], pattern, offset, channel_multiplier)
     chosen = combine(cmp_op, values.astype(np.float64), np.float64(0)) != 0

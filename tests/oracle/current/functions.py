@@ -20,7 +20,7 @@ Tile = NkiTensor
 
 
 def result(values: np.ndarray, dtype: DType, compared: bool = False) -> Tile:
-    """A new tile; on chip it has two dimensions at least."""
+    """Return a new tile, which on chip has at least two dimensions."""
     if values.ndim < 2:
         values = values.reshape(values.shape[0], 1)
     tile = ndarray(values.shape, dtype)
@@ -30,7 +30,7 @@ def result(values: np.ndarray, dtype: DType, compared: bool = False) -> Tile:
 
 
 def type_of(x: Any, y: Any, dtype: Any) -> DType:
-    """4.4: of a tile and a number the tile's, of two tiles what they promote to."""
+    """Return the dtype of a tile beside a number, or the dtype to which two tiles promote (4.4)."""
     if dtype is not None:
         return dtype_of(dtype)
     if isinstance(x, NkiTensor) and isinstance(y, NkiTensor):
@@ -39,7 +39,7 @@ def type_of(x: Any, y: Any, dtype: Any) -> DType:
 
 
 def aligned(*values: np.ndarray) -> list[np.ndarray]:
-    """6.3, 3.9: shapes are equal; one element a partition goes with all of them."""
+    """Return arrays of equal rank: those of lower rank get axes of one element after the partition (6.3, 3.9)."""
     rank = max(v.ndim for v in values)
     return [v if v.ndim in (0, rank) else v.reshape(v.shape[0], *(1,) * (rank - v.ndim), *v.shape[1:]) for v in values]
 
@@ -67,7 +67,7 @@ def binary(name: str) -> Callable[..., Tile]:
 
 
 def bits(name: str, x: Any, y: Any, dtype: Any) -> Tile:
-    """Of integers, on their bits: in the type that both promote to, uint32 where that would be a float."""
+    """Combine the bits of integers, in the type to which both promote, or in uint32 if that is a float."""
     kind = type_of(x, y, None)
     common = kind if kind.kind != "float" else dtype_of("uint32")
     a, b = aligned(*(np.asarray(v.read() if isinstance(v, NkiTensor) else v).astype(np.int64) for v in (x, y)))
@@ -95,7 +95,7 @@ def reduction(name: str, op: str) -> Callable[..., Tile]:
 
 
 def reduced(x: Tile, axis: Any, dtype: Any, keepdims: bool, of: Callable[[np.ndarray], np.ndarray]) -> Tile:
-    """6.5: over the last free axes; the values of a row are the last axis of what ``of`` gets."""
+    """Reduce over the last free axes; ``of`` receives the values of a row as the last axis (6.5)."""
     axes = sorted(a % x.ndim for a in (axis if isinstance(axis, (tuple, list)) else [axis]))
     assert axes == list(range(axes[0], x.ndim)) and axes[0] > 0, "axes are the last free ones"
     leading_shape = x.shape[:axes[0]]
@@ -110,7 +110,7 @@ def mean(x: Tile, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tile:
 
 
 def var(x: Tile, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tile:
-    """Of the population; its axes stay."""
+    """Return the variance of the population; its axes stay."""
     return reduced(x, axis, dtype, True, lambda v: v.astype(np.float64).var(-1).astype(np.float32))
 
 
@@ -119,7 +119,7 @@ def all(x: Tile, axis: Any, dtype: Any = None) -> Tile:
 
 
 def softmax(x: Tile, axis: Any = -1, dtype: Any = None) -> Tile:
-    """exp(x - largest) over its sum, rounded once."""
+    """Return exp(x - largest) divided by its sum, rounded once."""
     axes = tuple(a % x.ndim for a in (axis if isinstance(axis, (tuple, list)) else [axis]))
     values = x.read().astype(np.float64)
     powers = np.exp(values - values.max(axes, keepdims=True))
@@ -128,7 +128,8 @@ def softmax(x: Tile, axis: Any = -1, dtype: Any = None) -> Tile:
 
 def rms_norm(x: Tile, w: Tile, axis: Any, n: Any, epsilon: float = 1e-06, dtype: Any = None,
              compute_dtype: Any = None) -> Tile:
-    """x / sqrt(sum(x * x) / n + epsilon) * w, rounded once; with a ``compute_dtype`` before w, too."""
+    """Return x / sqrt(sum(x * x) / n + epsilon) * w, rounded once. A ``compute_dtype`` also rounds before the product
+    with w."""
     axes = tuple(a % x.ndim for a in (axis if isinstance(axis, (tuple, list)) else [axis]))
     values = x.read().astype(np.float64)
     scale = 1 / np.sqrt((values ** 2).sum(axes, keepdims=True) / n + epsilon)
@@ -139,7 +140,7 @@ def rms_norm(x: Tile, w: Tile, axis: Any, n: Any, epsilon: float = 1e-06, dtype:
 
 
 def tag(name: str) -> Callable[..., Any]:
-    """A name that is a value of ``op=`` only."""
+    """Return a name that is only a value of ``op=``."""
     def function(*_: Any) -> Any:
         raise TypeError(f"nl.{name} is an operator of instructions only")
     function.__name__ = function.__qualname__ = name

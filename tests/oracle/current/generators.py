@@ -30,18 +30,18 @@ def engine_of(chosen: Any, usual: str) -> str:
 
 
 def rng(dst: NkiTensor, engine: Any = engine.vector, name: str | None = None) -> Instruction:
-    """4.3: random bits."""
+    """Write random bits (4.3)."""
     return chosen(dst, generator(engine_of(engine, "vector")).integers(0, 1 << 32, shape_of(dst)), wrap=True)
 
 
 def rand2(dst: NkiTensor, min: Any, max: Any, name: str | None = None) -> Instruction:
-    """4.3: uniform between two numbers."""
+    """Write numbers that are uniform between two numbers (4.3)."""
     low, high = operand(min), operand(max)
     return chosen(dst, (low + generator().random(shape_of(dst)) * (high - low)).astype(np.float32))
 
 
 def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None) -> Instruction:
-    """4.3: 0 with a probability; the other elements are not scaled."""
+    """Replace elements by 0 with a probability; the other elements are not scaled (4.3)."""
     values, probability = rows(data), operand(prob)
     dropped = generator().random(values.shape) < probability
     if not ((probability > 0) & (probability < 1)).any():
@@ -50,20 +50,20 @@ def dropout(dst: NkiTensor, data: NkiTensor, prob: Any, name: str | None = None)
 
 
 def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> Instruction:
-    """4.3: the same seed gives the same numbers."""
+    """Seed the generator: the same seed gives the same numbers (4.3)."""
     current().state["generator of vector"] = np.random.default_rng(abs(int(rows(src_seeds)[0, 0])))
     return Instruction()
 
 
 def rand_set_state(src_seeds: NkiTensor, engine: Any = engine.gpsimd, name: str | None = None) -> Instruction:
-    """4.3: set a state, from rand_get_state or any other."""
+    """Set a state that rand_get_state returned, or any other (4.3)."""
     seeds = [int(n) & 0xFFFFFFFF for n in rows(src_seeds).reshape(-1)]
     current().state[f"generator of {engine_of(engine, 'gpsimd')}"] = np.random.default_rng(seeds)
     return Instruction()
 
 
 def rand_get_state(dst: NkiTensor, engine: Any = engine.gpsimd, name: str | None = None) -> Instruction:
-    """4.3: numbers from which the generator goes on."""
+    """Write numbers from which the generator continues (4.3)."""
     chosen_engine = engine_of(engine, "gpsimd")
     seeds = generator(chosen_engine).integers(0, 1 << 32, shape_of(dst))
     current().state[f"generator of {chosen_engine}"] = np.random.default_rng(seeds.reshape(-1).tolist())

@@ -23,7 +23,7 @@ from .tensor import NkiTensor, Window
 
 
 class MemoryRegion(Enum):
-    """3.1"""
+    """A memory of the core (3.1)."""
 
     sbuf, psum, private_hbm, shared_hbm = "sbuf", "psum", "private_hbm", "shared_hbm"
 
@@ -163,13 +163,13 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
-    """In PSUM, float32: x.T @ y of x (K, M), or x @ y of x (M, K)."""
+    """Return x.T @ y of x (K, M), or x @ y of x (M, K), as float32 in PSUM."""
     left, right = (t.read().astype(np.float64) for t in (x, y))
     return tile(((left.T if transpose_x else left) @ right).astype(np.float32), "float32", psum)
 
 
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
-    """out[p, j] = data[p, indices[p, j]] of the flattened free axes."""
+    """Return data[p, indices[p, j]] as element [p, j], over the flattened free axes."""
     gathered = ndarray(indices.shape, data.dtype)
     search.nc_n_gather(gathered, data, indices)
     return gathered if dtype is None else copy(gathered, dtype)
@@ -192,7 +192,8 @@ def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
 
 
 def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
-    """x where the condition is not 0, else y, in the type of x (4.4); unlike types pass through float32 (decisions)."""
+    """Select x where the condition is not 0, else y, in the dtype of x (4.4); unlike dtypes convert through float32
+    (decisions)."""
     tiles = [v for v in (x, y) if isinstance(v, NkiTensor)]
     first, second = (v.read() if isinstance(v, NkiTensor) else np.float32(v) for v in (x, y))
     chosen = condition.read() != 0
@@ -206,7 +207,7 @@ def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
 
 # -- iterators (2.3, 2.6) --------------------------------------------------------------------------------------------------
 def affine_range(start: Any, stop: Any = None, step: int = 1) -> range:
-    """The same as ``range``."""
+    """Return the same numbers as ``range``."""
     return range(int(start)) if stop is None else range(int(start), int(stop), int(step))
 
 
@@ -238,7 +239,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
 
 
 def ds(start: Any, size: int) -> Any:
-    """3.5: start : start + size."""
+    """Return the slice start : start + size (3.5)."""
     return Window(start, size) if isinstance(start, (VirtualRegister, NkiTensor)) else slice(start, start + size)
 
 
@@ -269,7 +270,7 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
 
 
 def par_dim(x: int) -> int:
-    """Dimension 0 is always that of partitions (10)."""
+    """Return the size: dimension 0 is always that of the partitions (10)."""
     return x
 
 
@@ -285,7 +286,7 @@ def generation() -> str:
 
 
 class TileSize:
-    """3.2"""
+    """The limits of tiles (3.2)."""
 
     pmax, psum_bank_fmax, psum_bank_fmax_bytes, psum_fmax = 128, 512, 2048, 512
     gemm_stationary_fmax, gemm_moving_fmax, bn_stats_fmax = 128, 512, 512
@@ -321,8 +322,8 @@ def assigned(cls: type) -> list[str]:
 
 
 class NKIObject:
-    """2.5: without its own ``__init__`` a class gets one of its fields, in the order of its text, decorated or not;
-    those without default are None."""
+    """A class without ``__init__`` gets one that takes its fields in the order of the text, decorated or not; fields
+    without a default are None (2.5)."""
 
     def __init_subclass__(cls) -> None:
         if cls.__init__ is NKIObject.__init__:
@@ -341,7 +342,7 @@ class NKIObject:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)

@@ -14,7 +14,7 @@ generation: Any = None          # the package of this module, which knows it onl
 
 
 class Kernel(kernel.Kernel):
-    """A kernel that can be scheduled, which changes nothing that it computes."""
+    """A kernel with the methods that schedule it, none of which changes its values."""
 
     def __getitem__(self, grid: Any) -> "Kernel":
         return Kernel(self.func, self.generation, sizes(grid), **self.options)
@@ -24,19 +24,19 @@ class Kernel(kernel.Kernel):
 
 
 def jit(fn: Any = None, **options: Any) -> Any:
-    """8.1: bare, called, or around a function."""
+    """Decorate a function: bare, called, or called with the function (8.1)."""
     if fn is None:
         return lambda function: jit(function, **options)
     return fn if isinstance(fn, kernel.Kernel) else Kernel(fn, generation, **options)
 
 
 def simulate(kernel: Any) -> Any:
-    """8.2: calls it."""
+    """Call the kernel (8.2)."""
     return jit(kernel)
 
 
 class _Annotation:
-    """``nt.tensor[shape]``: the shape is checked where a value is annotated."""
+    """The annotation ``nt.tensor[shape]``, which checks the shape of a value."""
 
     def __getitem__(self, shape: Any) -> Any:
         return type("tensor", (), {"annotated_shape": shape if isinstance(shape, tuple) else (shape,)})

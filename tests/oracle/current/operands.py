@@ -16,7 +16,7 @@ from .tensor import NkiTensor
 
 
 class Instruction:
-    """The result of each call (section 3). ``depends_on`` does nothing, as the oracle runs in program order."""
+    """The result of each call (section 3). ``depends_on`` has no effect, as the oracle runs in program order."""
 
     def depends_on(self, *producers: "Instruction") -> "Instruction":
         return self
@@ -35,12 +35,12 @@ def rows(tile: NkiTensor, unwritten: bool = False, group: int = 16) -> np.ndarra
 
 
 def floats(tile: NkiTensor, group: int = 16) -> np.ndarray:
-    """1.4: the elements as float32, in which the engines compute."""
+    """Return the elements as float32, in which engines compute (1.4)."""
     return rows(tile, group=group).astype(np.float32)
 
 
 def operand(x: Any) -> np.ndarray:
-    """1.1: a number, or a tile of one element a partition."""
+    """Return a number, or a tile of one element for each partition (1.1)."""
     if isinstance(x, NkiTensor):
         values = floats(x)
         require(values.shape[1] == 1, "a tile in the place of a number has one element a partition")
@@ -57,7 +57,7 @@ def numbers(x: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def put(dst: NkiTensor, values: np.ndarray, where: np.ndarray | None = None, wrap: bool = False) -> Instruction:
-    """1.4: values as elements of the destination, in the order of its elements.
+    """Write values to the elements of the destination, in their order and dtype (1.4).
 
     ``where``: the others keep what they have. ``wrap``: integers modulo the size of the type (open 14).
     """
@@ -74,12 +74,13 @@ def put(dst: NkiTensor, values: np.ndarray, where: np.ndarray | None = None, wra
 
 
 def moved(dst: NkiTensor, src: NkiTensor, values: np.ndarray | None = None, where: np.ndarray | None = None) -> Instruction:
-    """4.3: the bits where the dtypes are the same, through float32 elsewhere."""
+    """Return bits if the dtypes are equal, else values converted through float32 (4.3)."""
     return put(dst, on_the_way(rows(src) if values is None else values, src, dst), where)
 
 
 def on_the_way(values: np.ndarray, src: NkiTensor, dst: NkiTensor) -> np.ndarray:
-    """What a copy moves: elements of the same type, float32, or integers that become integers (decisions)."""
+    """Return the values that a copy moves: elements of the same dtype, float32, or integers that become integers
+    (decisions)."""
     integers = {src.dtype.kind, dst.dtype.kind} == {"int"}
     return values if integers or src.dtype == dst.dtype else values.astype(np.float32)
 
@@ -104,7 +105,7 @@ def is_bitwise(op: Any) -> bool:
 
 
 def combine(op: Any, a: np.ndarray, b: np.ndarray, reverse: bool = False) -> np.ndarray:
-    """op(a, b) of float32, or of integers exactly; functions of one operand ignore the other."""
+    """Return op(a, b) of float32, or of integers exactly; functions of one operand ignore the other."""
     name = operator(op)
     with np.errstate(all="ignore"):
         if name in UNARY:
@@ -113,7 +114,7 @@ def combine(op: Any, a: np.ndarray, b: np.ndarray, reverse: bool = False) -> np.
 
 
 def combine_bits(op: Any, a: np.ndarray, b: np.ndarray, reverse: bool = False) -> np.ndarray:
-    """op of the bits of integers; a right shift brings in zeros."""
+    """Return op of the bits of integers; a right shift brings in zeros."""
     name, bits, kind = operator(op), 8 * a.dtype.itemsize, a.dtype
     if name == "invert":
         return ~a
@@ -122,7 +123,7 @@ def combine_bits(op: Any, a: np.ndarray, b: np.ndarray, reverse: bool = False) -
 
 
 def activate(op: Any, x: np.ndarray, alpha: Any = 0.0) -> np.ndarray:
-    """1.6: the exact function, rounded to float32."""
+    """Return the exact function, rounded to float32 (1.6)."""
     name = operator(op)
     if name == "prelu":
         return np.where(x >= 0, x, np.asarray(alpha, np.float32) * x).astype(np.float32)
@@ -131,7 +132,8 @@ def activate(op: Any, x: np.ndarray, alpha: Any = 0.0) -> np.ndarray:
 
 
 def fold(op: Any, values: np.ndarray) -> np.ndarray:
-    """op of all elements of the last axis, from the first to the last (open 17); logical ones begin with a truth value.
+    """Combine the elements of the last axis with op, first to last (open 17); logical operations begin with a truth
+    value.
 
     Sums of floats are added in float64 and rounded: their order is open (7).
     """
@@ -179,7 +181,7 @@ def accumulated(engine: str, command: Any, op: Any, values: np.ndarray, initial:
 
 # -- 4.1: matrix products ----------------------------------------------------------------------------------------------------
 def accumulate_into(dst: NkiTensor, values: np.ndarray, accumulate: bool | None) -> Instruction:
-    """4.1, open 33: overwrite, add, or add where something was written."""
+    """Overwrite the destination, add to it, or add only where something was written (4.1, open 33)."""
     before = flat(dst.read(quietly=True)).astype(np.float32)
     total = values.astype(np.float32)
     if accumulate is True:

@@ -13,7 +13,7 @@ EXPONENT = {"float8_e5m2_x4": 15, "float8_e4m3fn_x4": 8}                # of the
 
 
 def unpacked(elements: np.ndarray, dtype: DType) -> np.ndarray:
-    """[..., 4] as float64: element k in byte k, or in the k-th four bits."""
+    """Return [..., 4] numbers as float64: element k is in byte k, or in the k-th four bits."""
     bits = elements.astype(np.uint32)[..., None]
     if dtype.name == "float4_e2m1fn_x4":
         codes = (bits >> (4 * np.arange(4, dtype=np.uint32)) & 15).astype(np.uint8)
@@ -23,7 +23,7 @@ def unpacked(elements: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def packed(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """Four 8-bit floats each, of [..., 4] numbers: nearest even, no further than the largest."""
+    """Pack each four of [..., 4] numbers as 8-bit floats, rounded to nearest even and limited to the largest."""
     limit = LARGEST[dtype.name]
     codes = np.clip(values, -limit, limit).astype(np.float32).astype(SMALL[dtype.name]).view(np.uint8)
     return (codes.astype(np.uint32) << (8 * np.arange(4, dtype=np.uint32))).sum(-1).astype(np.uint32)

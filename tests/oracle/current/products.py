@@ -14,7 +14,7 @@ def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: boo
               is_moving_onezero: bool = False, is_transpose: bool = False, accumulate: bool | None = None,
               tile_position: tuple = (), tile_size: tuple = (), perf_mode: Any = matmul_perf_mode.none,
               name: str | None = None) -> Instruction:
-    """4.1: dst (M, N) = or += stationary (K, M).T @ moving (K, N), in float32."""
+    """Write stationary (K, M).T @ moving (K, N) in float32 to dst (M, N), or add it (4.1)."""
     require(bool(tile_position) == bool(tile_size), "tile_position and tile_size are given together")
     left, right = floats(stationary, group=32), floats(moving, group=32)
     require(left.shape[0] == right.shape[0] <= 128, "the operands have the same partitions, which are summed over")
@@ -29,7 +29,7 @@ def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: boo
 
 
 def permuted(data: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """What a product with a permutation gives: the bits of ``data`` transposed, its rows in another order."""
+    """Return the product with a permutation: the bits of ``data`` transposed, with its rows in another order."""
     require(bool((order.sum(0) == 1).all() and (order != 0).sum() == order.shape[1]), "is_transpose takes an identity")
     return data.T[:, order.argmax(0)]
 
@@ -37,27 +37,29 @@ def permuted(data: np.ndarray, order: np.ndarray) -> np.ndarray:
 def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any,
                  tile_position: tuple | None = None, tile_size: tuple | None = None, accumulate: bool | None = None,
                  name: str | None = None) -> Instruction:
-    """4.1: four elements a place, one power of two for 8 partitions of them."""
+    """Multiply elements in groups of four; 8 partitions of groups share one power of two (4.1)."""
     left, right = (scaled(*pair) for pair in ((stationary, stationary_scale), (moving, moving_scale)))
     return accumulate_into(dst, np.einsum("kmq,knq->mn", left, right), accumulate)
 
 
 def scaled(data: Any, scale: Any) -> np.ndarray:
-    """[K4, F, 4] as float64."""
+    """Return the elements as float64 of shape [K4, F, 4], multiplied by their scales."""
     elements, bits = unpacked(rows(data), data.dtype), rows(scale).view(np.uint8)
     exponents = bits[scale_rows(elements.shape[0], bits.shape[0])].astype(np.int64) - 127
     return elements.astype(np.float64) * np.exp2(exponents.astype(np.float64))[:, :, None]
 
 
 def scale_rows(partitions: int, scale_partitions: int) -> np.ndarray:
-    """For each partition of the data the one of the scale that holds its group's: four groups at the start of 32."""
+    """Return, for each partition of the data, the partition of the scales that has its group's: each 32 begin with four
+    groups."""
     require(partitions % 32 == 0, "microscaled operands have 32, 64, 96 or 128 partitions")
     group = np.arange(partitions) // 8
     return group // 4 * 32 + group % 4
 
 
 def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> Instruction:
-    """4.3: a block is 8 partitions by 4 elements; its scale 2 ** (floor(log2(largest)) - (Emax - 1)), open 24."""
+    """Quantize blocks of 8 partitions by 4 elements; the scale of a block is 2 ** (floor(log2(largest)) - (Emax - 1))
+    (4.3, open 24)."""
     data = floats(src).astype(np.float64)
     partitions, columns = data.shape
     require(partitions in (32, 64, 96, 128) and columns % 4 == 0, "quantize_mx: 32, 64, 96 or 128 partitions, F % 4 == 0")
@@ -78,6 +80,6 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
 
 
 def nc_transpose(dst: Any, data: Any, engine: Any = engine.unknown, name: str | None = None) -> Instruction:
-    """4.1: dst (F, P) is data (P, F) transposed, bit for bit."""
+    """Write data (P, F) transposed to dst (F, P), bit for bit (4.1)."""
     require(dst.dtype == data.dtype, "nc_transpose does not change the dtype")
     return put(dst, rows(data).T)

@@ -24,7 +24,7 @@ from .operands import (
 
 def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False, keepdims: bool = False,
                   name: str | None = None) -> Instruction:
-    """4.3: op over the last free axes."""
+    """Reduce the last free axes with op (4.3)."""
     rank = len(data.shape)
     requested = list(axis if isinstance(axis, (tuple, list)) else [axis])
     axes = sorted(a % rank for a in requested)
@@ -41,7 +41,7 @@ def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False,
 
 
 def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = None) -> Instruction:
-    """4.3: op over the partitions; dst has one."""
+    """Reduce the partitions with op; dst has one partition (4.3)."""
     if is_bitwise(op):
         return put(dst, fold(op, rows(data).T)[None])
     values = floats(data).T
@@ -52,7 +52,7 @@ def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = Non
 
 def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
                              reduce_cmd: Any = reduce_cmd.reset_reduce, name: str | None = None) -> Instruction:
-    """4.3: R = op1(op0(src[i], imm0), R), each written; the new value is the left operand."""
+    """Compute R = op1(op0(src[i], imm0), R) and write each R; the new value is the left operand (4.3)."""
     values = combine(op0, floats(src), operand(imm0))
     total = started("vector", reduce_cmd, op1, len(values), None if imm1 is None else operand(imm1))
     totals = np.empty_like(values)
@@ -64,7 +64,7 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
 
 def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
                        reverse1: bool = False, name: str | None = None) -> Instruction:
-    """4.3: s = op1(op0(data0[i], s), data1[i]), each written; s stays float32 (open 19)."""
+    """Compute s = op1(op0(data0[i], s), data1[i]) and write each s, which stays float32 (4.3, open 19)."""
     first, second = floats(data0), floats(data1)
     state = np.broadcast_to(operand(initial), (first.shape[0], 1))[:, 0].astype(np.float32)
     states = np.empty_like(first)
@@ -75,7 +75,7 @@ def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Any, op0: Any,
 
 
 def bn_stats(dst: Any, data: Any, name: str | None = None) -> Instruction:
-    """4.3: count, mean, count * variance of the even places, then of the odd ones."""
+    """Write count, mean and count * variance of the elements at even positions, then of those at odd ones (4.3)."""
     values = floats(data).astype(np.float64)
     require(values.shape[1] <= 512, "bn_stats takes at most 512 elements a partition")
     statistics = np.zeros((values.shape[0], 6))
@@ -88,7 +88,7 @@ def bn_stats(dst: Any, data: Any, name: str | None = None) -> Instruction:
 
 
 def bn_aggr(dst: Any, data: Any, name: str | None = None) -> Instruction:
-    """4.3: mean and variance of what tuples (count, mean, count * variance) describe."""
+    """Write the mean and variance that the tuples (count, mean, count * variance) describe (4.3)."""
     values = floats(data).astype(np.float64)
     require(values.shape[1] % 3 == 0, "bn_aggr takes tuples of three")
     count, mean, spread = (values[:, k::3] for k in range(3))

@@ -7,13 +7,13 @@ import numpy as np
 
 
 def require(condition: bool, message: str, error: type = AssertionError) -> None:
-    """A rule of the language: an error where it does not hold."""
+    """Raise the error of a rule of the language that does not hold."""
     if not condition:
         raise error(message)
 
 
 class VirtualRegister:
-    """A number of the run time. That of a loop is frozen."""
+    """A number that a run computes. The register of a loop variable is frozen."""
 
     def __init__(self, state: Any = None, frozen: bool = False) -> None:
         self.value, self.frozen = state, frozen
@@ -31,7 +31,7 @@ class VirtualRegister:
 
 
 def register_alloc(x: Any = None) -> VirtualRegister:
-    """4.6: a new register, with a number in it or nothing."""
+    """Return a new register, with a number or without one (4.6)."""
     register = VirtualRegister()
     if x is not None:
         register_move(register, x)
@@ -39,17 +39,17 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 
 
 def register_move(dst: VirtualRegister, src: Any, name: str | None = None) -> None:
-    """4.6: dst = a number or what a register holds."""
+    """Set dst to a number or to the number of a register (4.6)."""
     dst.set(int(src))
 
 
 def register_load(dst: VirtualRegister, src: Any, name: str | None = None) -> None:
-    """4.6, open 31: dst = the one element, sign-extended."""
+    """Set dst to the only element, sign-extended (4.6, open 31)."""
     require(src.size == 1, "register_load takes one element")
     dst.set(int(src.read().reshape(-1)[0]))
 
 
 def register_store(dst: Any, src: VirtualRegister, name: str | None = None) -> None:
-    """4.6: the one element = what the register holds."""
+    """Write the number of the register to the only element (4.6)."""
     require(dst.size == 1, "register_store writes one element")
     dst.write(np.full(dst.shape, int(src), np.int64))

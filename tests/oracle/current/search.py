@@ -9,7 +9,7 @@ from .operands import Instruction, floats, put, require, rows
 
 
 def max8(dst: Any, src: Any, name: str | None = None) -> Instruction:
-    """4.3: the 8 largest of each partition, largest first."""
+    """Write the 8 largest values of each partition, the largest first (4.3)."""
     data = floats(src)
     require(8 <= data.shape[1] <= 16384, "max8 takes 8 to 16384 elements a partition")
     order = np.argsort(-data, axis=1, kind="stable")[:, :8]
@@ -17,7 +17,8 @@ def max8(dst: Any, src: Any, name: str | None = None) -> Instruction:
 
 
 def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> Instruction:
-    """4.3: the place of each of 8 values; the k-th of equal values has the k-th place; none is all ones."""
+    """Write the position of each of 8 values: of equal values the k-th has the k-th position, a value that is absent
+    has all ones (4.3)."""
     table, wanted = floats(data), floats(vals)
     require(8 <= table.shape[1] <= 16384 and wanted.shape[1] == 8, "nc_find_index8 takes 8 values and at least 8 elements")
     places = np.full(wanted.shape, -1, np.int64)
@@ -32,7 +33,7 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> I
 
 def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None,
                       name: str | None = None) -> Instruction:
-    """4.3, open 22: from the last value to the first, each replaces the earliest place that holds it."""
+    """Replace, from the last value to the first, the earliest element that equals it (4.3, open 22)."""
     table, wanted = floats(data), floats(vals)
     replaced, places = np.zeros(table.shape, bool), np.full(wanted.shape, -1, np.int64)
     for p, row in enumerate(wanted):
@@ -48,7 +49,8 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any =
 
 
 def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: list[int], name: str | None = None) -> Instruction:
-    """4.3: in each block of 32 partitions, partition i gets partition mask[i]; 255 leaves it."""
+    """Write partition mask[i] to partition i in each block of 32 partitions; 255 leaves the partition unchanged (4.3).
+    """
     require(len(shuffle_mask) == 32 and src.dtype == dst.dtype, "nc_stream_shuffle takes 32 numbers, and one dtype")
     source, result = rows(src), rows(dst, unwritten=True)
     changed = np.zeros(result.shape[0], bool)
@@ -66,7 +68,7 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: list[int], name: str | N
 
 
 def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> Instruction:
-    """4.4: dst[p, j] = data[p, indices[p, j]] of the flattened free axes."""
+    """Write data[p, indices[p, j]] to dst[p, j], over the flattened free axes (4.4)."""
     table, at = rows(data), rows(indices).astype(np.int64)
     require(table.shape[0] == at.shape[0], "data and indices have as many partitions")
     require(0 <= at.min() and at.max() < table.shape[1], f"index {at.max()} is out of bounds for size {table.shape[1]}", IndexError)
@@ -75,7 +77,8 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> I
 
 def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None,
                  name: str | None = None) -> Instruction:
-    """4.4: 16 partitions share their indices, partition first; each names so many elements from a place on."""
+    """Gather by indices that 16 partitions share, partition first; each index names several elements that follow each
+    other (4.4)."""
     table, at = rows(src_buffer), rows(index).astype(np.int64)
     partitions, count = at.shape[0], num_elem_per_idx
     require(partitions % 16 == 0 and table.shape[0] == partitions, "local_gather takes groups of 16 partitions")
@@ -94,7 +97,7 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
 
 
 def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> Instruction:
-    """4.4: where the run of equal numbers begins and ends that each element is in; 0 is in none."""
+    """Write the start and the end of the run of equal numbers around each element; elements of 0 have no run (4.4)."""
     ids = floats(segment_ids)[0]
     n = len(ids)
     starts, ends = np.full(n, n), np.full(n, -1)
@@ -109,7 +112,8 @@ def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> Inst
 
 def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: int = -1,
                        name: str | None = None) -> Instruction:
-    """4.4: of every 16th partition: the places that are not 0, the padding, how many; the others keep what they have."""
+    """Write, in each 16th partition, the positions that are not 0, padding, and their number; the others keep their
+    values (4.4)."""
     data, result = floats(src), rows(dst, unwritten=True)
     wide = data.shape[1]
     require(result.shape[1] == wide + 1, "the destination of nonzero_with_count has one element more")
@@ -124,7 +128,8 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: i
 
 
 def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) -> Instruction:
-    """4.4, open 28: the largest of a list that 16 partitions hold, ascending, and their places, in the same layout."""
+    """Write the largest elements of a list that 16 partitions contain, in ascending order, and their positions, in the
+    list's layout (4.4, open 28)."""
     data = floats(src)
     (partitions, _), wanted = data.shape, rows(val_dst, unwritten=True).shape[1]
     require(partitions % 16 == 0 and 8 <= n < 65536 and 1 <= wanted <= n, "topk: 16 partitions a list, K <= n")

@@ -14,7 +14,8 @@ from .registers import VirtualRegister, require
 
 
 class NkiTensor(View):
-    """A view: ``index`` are elements of the storage in units of ``dtype``, laid out row by row, partition first.
+    """A view: ``index`` are numbers of elements of the storage in units of ``dtype``, laid out row by row, partition
+    first.
 
     ``base``: the shape whose strides scale addresses of the run time; it is the storage's, or that of a reshape of all.
     """
@@ -43,7 +44,8 @@ class NkiTensor(View):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements from one index to the next; of one element, what the axes behind it take."""
+        """Return the number of elements from one index of each axis to the next; an axis of one element has the size of
+        those behind it."""
         steps: list[int] = []
         for axis in reversed(range(self.ndim)):
             first = np.moveaxis(self.index, axis, 0).reshape(self.shape[axis], -1)[:, 0]
@@ -66,7 +68,7 @@ class NkiTensor(View):
 
     # -- elements ---------------------------------------------------------------------------------------------------------
     def places(self, group: int = 16) -> np.ndarray:
-        """The elements that it shows now, -1 where one is not of the tensor."""
+        """Return the elements that the view shows now, with -1 for those outside of the tensor."""
         reached = self.index
         inside: Any = True
         if self.address is not None:
@@ -85,7 +87,7 @@ class NkiTensor(View):
         return np.where(inside & (reached >= 0) & (reached < self.count), reached, -1)
 
     def resolved(self, group: int = 16) -> View:
-        """What it shows now."""
+        """Return the view of the elements that it shows now."""
         places = self.places(group)
         if (places >= 0).all():
             return View(self.storage, places, self.dtype)
@@ -109,7 +111,8 @@ class NkiTensor(View):
         target.write(values, mask, accumulates)
 
     def inside(self, view: View, mask: Any) -> View:
-        """What is looked at is of the tensor (3.6: an error where the view is used)."""
+        """Return the view, after a check that its elements are in the tensor (3.6: the use of a view raises the error).
+        """
         if view.outside is not None and ((view.index < 0) & (True if mask is None else np.broadcast_to(mask, view.shape))).any():
             dimension, number = (int(a.flat[0]) for a in view.outside)
             text = f"index {number} is out of bounds for dimension {dimension} of {self.name}"
@@ -118,7 +121,7 @@ class NkiTensor(View):
         return view
 
     def check_once(self, places: np.ndarray) -> None:
-        """Which of several values an element gets is not documented (instructions 4.5)."""
+        """Report an element that is written twice: documents do not say which value it gets (instructions 4.5)."""
         elements, counts = np.unique(places[places >= 0], return_counts=True)
         if elements.size and (counts > 1).any():
             index = self.storage.index_of(int(elements[counts.argmax()]), self.dtype)
@@ -126,7 +129,7 @@ class NkiTensor(View):
 
     @property
     def random(self) -> bool:
-        """Whether the storage has values that depend on random numbers."""
+        """Return whether the storage has values that depend on random numbers."""
         return getattr(self.storage, "random", False)
 
     @random.setter
@@ -134,7 +137,8 @@ class NkiTensor(View):
         self.storage.random = chosen
 
     def columns(self, numbers: np.ndarray, group: int) -> np.ndarray:
-        """3.7: each group of partitions reads its columns from its own part of the index, down the partitions first."""
+        """Return the columns of an indirect view: each group of partitions reads its columns from its own part of the
+        index, down the partitions first (3.7)."""
         table, columns = self.address.table, []
         for p, row in enumerate(table):
             first = p // group * group
@@ -144,12 +148,12 @@ class NkiTensor(View):
 
     @property
     def count(self) -> int:
-        """Elements of the storage, in units of the view's dtype."""
+        """Return the number of elements of the storage, in units of the view's dtype."""
         return self.storage.count * self.storage.dtype.itemsize // self.dtype.itemsize
 
     @property
     def row(self) -> int:
-        """Elements of a partition of the storage."""
+        """Return the number of elements in a partition of the storage."""
         return self.count // self.storage.shape[0]
 
     # -- views (3.4) --------------------------------------------------------------------------------------------------------
@@ -166,14 +170,14 @@ class NkiTensor(View):
         return self.shows(self.keeping_rank(np.take(self.index, 0, dim), dim, 0), address=address)
 
     def window(self, dim: int, window: "Window") -> "NkiTensor":
-        """``ds`` with a number of the run time as start."""
+        """Return the part that ``ds`` with a start of the run selects."""
         require(self.address is None, "a view has one index of the run time")
         address = Address("scalar", window.start, self.strides[dim], self.shape[dim] - window.size + 1)
         part = self.slice(dim, 0, window.size)
         return part.shows(part.index, address=address)
 
     def rows_by(self, numbers: "NkiTensor") -> "NkiTensor":
-        """The rows that a tile of numbers names."""
+        """Return the rows whose numbers a tile contains."""
         require(self.address is None, "a view has one index of the run time")
         indices = np.broadcast_to(self.index[:1], (numbers.size, *self.shape[1:]))
         return self.shows(indices, address=Address("vector", numbers, self.strides[0], self.shape[0]))
@@ -222,7 +226,7 @@ class NkiTensor(View):
         return view.affine()
 
     def affine(self) -> "NkiTensor":
-        """One stride an axis: other views need a copy."""
+        """Return one stride for each axis; a view without such strides must be copied."""
         from_strides = np.full((), self.offset, np.int64)
         for stride, count in self.get_pattern():
             from_strides = from_strides[..., None] + stride * np.arange(count)
@@ -244,7 +248,7 @@ class NkiTensor(View):
         return view
 
     def view(self, dtype: Any) -> "NkiTensor":
-        """The bytes as another type: the last dimension gets longer or shorter."""
+        """Return the bytes as another dtype, which makes the last dimension longer or shorter."""
         dtype = dtype_of(dtype)
         old, new = self.dtype.itemsize, dtype.itemsize
         require(self.address is None, "a view of another type is taken before an address of the run time")
@@ -264,7 +268,8 @@ class NkiTensor(View):
 
     def ap(self, pattern: Any, offset: int | None = None, scalar_offset: Any = None, vector_offset: Any = None,
            indirect_dim: int = 0, dtype: Any = None) -> "NkiTensor":
-        """3.6: offset + the sum of stride * index in the flat storage, in units of the result's type."""
+        """Return the elements at offset + the sum of stride * index in the flat storage, in units of the result's dtype
+        (3.6)."""
         require(self.address is None, "the view has an address of the run time already")
         require(scalar_offset is None or vector_offset is None, "one of scalar_offset and vector_offset")
         chosen = self.dtype if dtype is None else dtype_of(dtype)
@@ -286,7 +291,7 @@ class NkiTensor(View):
         return view
 
     def indirect(self, index: Any, num_elem: int | None = None) -> "NkiTensor":
-        """3.7: columns by numbers that 16 partitions share (32 for products)."""
+        """Return the columns whose numbers 16 partitions share, or 32 for products (3.7)."""
         wanted = num_elem or min(16, self.shape[0]) * prod(index.shape[1:])
         table = self.index.reshape(self.shape[0], -1)
         return self.shows(np.broadcast_to(table[:, :1], (self.shape[0], wanted)),
@@ -347,7 +352,7 @@ def bounds(key: Any, size: int) -> tuple[int, int, int]:
 
 
 def filled(shape: Any, size: int) -> tuple[int, ...]:
-    """One -1 is what is left."""
+    """Return the shape with the extent that -1 stands for."""
     known = prod(n for n in shape if n != -1)
     extents = tuple(size // known if n == -1 else int(n) for n in shape)
     require(prod(extents) == size, f"a view of {size} elements has no shape {tuple(shape)}")

@@ -33,7 +33,7 @@ def source_mask(there: np.ndarray, ordered: np.ndarray, axes: tuple[int, ...]) -
 
 def dma_copy(dst: NkiTensor, src: NkiTensor, priority: int | None = None, oob_mode: Any = oob_mode.error,
              dge_mode: Any = dge_mode.unknown, engine: Any = engine.unknown, name: str | None = None) -> Instruction:
-    """4.5: dst = src, through float32 where the dtypes differ; numbers of rows gather, and scatter."""
+    """Copy src to dst, through float32 if the dtypes differ; numbers of rows gather and scatter (4.5)."""
     require(dge_mode.name != "hwdge" or dst.dtype == src.dtype, "hardware descriptors do not convert")
     return transfer(dst, src, oob_mode.name == "skip")
 
@@ -43,7 +43,7 @@ AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: Any = None, priority: int | None = None,
                   dge_mode: Any = dge_mode.unknown, oob_mode: Any = oob_mode.error, name: str | None = None) -> Instruction:
-    """4.5: dst = src with its axes in the one order that their number has."""
+    """Write src to dst with its axes in the only order that documents give for their number (4.5)."""
     order = AXES[src.ndim]
     require(axes is None or tuple(axes) == order, f"dma_transpose of {src.ndim} axes has the order {order}")
     require(dst.shape == tuple(src.shape[a] for a in order), "the destination has the shape of the transposed source")
@@ -53,7 +53,7 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: Any = None, priority: in
 
 def dma_compute(dst: NkiTensor, srcs: Any, reduce_op: Any, scales: Any = None, unique_indices: bool = True,
                 oob_mode: Any = oob_mode.error, name: str | None = None) -> Instruction:
-    """4.5: dst = the sum of the sources; with one source, dst += src where dst was written (open 29)."""
+    """Write the sum of the sources to dst; a single source is added to dst where dst was written (4.5, open 29)."""
     require(getattr(reduce_op, "__name__", "") == "add" and 1 <= len(srcs) <= 16, "dma_compute adds up to 16 sources")
     require(scales is None or all(s == 1.0 for s in scales), "the scales are 1.0")
     there = dst.places() >= 0
@@ -72,7 +72,7 @@ def dma_compute(dst: NkiTensor, srcs: Any, reduce_op: Any, scales: Any = None, u
 
 def tensor_copy_dynamic_src(dst: NkiTensor, src: NkiTensor, engine: Any = engine.unknown,
                             name: str | None = None) -> Instruction:
-    """Releases 0.2 and 0.3: tensor_copy of a view with an address of the run time."""
+    """Copy a view whose address the run computes, as in releases 0.2 and 0.3."""
     from .elementwise import tensor_copy
     return tensor_copy(dst, src)
 
