@@ -14,6 +14,7 @@ from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, dense
 from nki_mlir.dialects.nisa.dynamic_access import OnChip, PatternAddressed, RunTimeIndexed
 from nki_mlir.dialects.nisa.indirect import DataAddressed, RowAddressed
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.masked import call
@@ -79,19 +80,25 @@ def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:
         if not is_read:
             call(text, op, "tensor_copy", copied, piece)
     shown, where = text.tile(op, copied, exact=True), address.text(text, op)
-    if address.table.space == PSUM and is_read:
-        text.write(f"nisa.tensor_copy(dst={shown}, src={where})")
-    elif address.table.space == PSUM:
-        text.write(f"nisa.tensor_copy(dst={where}, src={shown})")
+    target, source = (shown, where) if is_read else (where, shown)
+    if address.table.space == PSUM or _is_copied_by_engine(text, op, address):
+        engine = "" if op.engine == "unknown" else f", engine=nisa.engine.{op.engine}"
+        text.write(f"nisa.tensor_copy(dst={target}, src={source}{engine})")
     elif op.rmw == "add":
         text.write(f"nisa.dma_compute(dst={where}, srcs=[{where}, {shown}], reduce_op=nl.add{_mode(op)})")
     elif op.rmw != "bypass":
         raise Unprintable(what=f"a transfer that combines by '{op.rmw}'", fix="read, combine and write the elements")
     else:
-        target, source = (shown, where) if is_read else (where, shown)
         text.write(f"nisa.dma_copy(dst={target}, src={source}{_mode(op)})")
     if is_read and copied is not piece:
         call(text, op, "tensor_copy", piece, copied)
+
+
+def _is_copied_by_engine(text: KernelText, op: DataAddressed, address: RunTimeAddress) -> bool:
+    """Return whether an engine copies within SBUF at one position for all partitions, as ``nisa.tensor_copy`` does."""
+    return isinstance(op, PatternAddressed | OnChip) and op.table.on_chip and op.mode == "error" and (
+        op.rmw == "bypass" and address.single and op.table.dtype is op.piece.dtype
+        and all(starts_legally(text.machine, tile) for tile in (op.table, op.piece)))
 
 
 def _mode(op: DataAddressed) -> str:

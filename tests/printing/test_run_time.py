@@ -179,7 +179,7 @@ def addressed(x, rows, count):
     nisa.dma_copy(gathered, x.ap([[8, 4], [1, 8]], vector_offset=index))
     part = nl.ndarray((4, 2), nl.float32)
     nisa.tensor_copy(part, tile.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1))
-    nisa.tensor_copy(gathered.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1), part)
+    nisa.tensor_copy(gathered.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1), part, nisa.engine.vector)
     nisa.dma_copy(out, gathered)
     return out
 
@@ -189,7 +189,15 @@ def test_run_time_addresses_are_access_patterns():
     expected[:, 3:5] = X[0:4, 3:5]
     text = checked(addressed, [X, ROWS, COUNT], expected, EXECUTORS)
     assert "src=x.ap([[8, 4], [1, 8]], vector_offset=" in text
-    assert ".ap([[8, 4], [1, 2]], scalar_offset=" in text and ", indirect_dim=1)" in text
+    assert "nisa.tensor_copy(dst=part, src=tile.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1))" in text
+    line = ("nisa.tensor_copy(dst=gathered.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1), src=part, "
+            "engine=nisa.engine.vector)")
+    assert line.replace(" ", "") in "".join(text.split()).replace(",)", ")")
+
+
+def test_run_time_copies_of_a_named_engine_are_one_instruction():
+    text = addressed.lower(X, ROWS, COUNT).as_text("nisa")
+    assert text.count("nisa.dynamic_") == 3 and "nisa.tensor_copy" not in text and 'engine = "vector"' in text
 
 
 @beta_nki.jit

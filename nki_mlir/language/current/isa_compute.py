@@ -113,7 +113,7 @@ def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: ob
     """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
-        if e.engine_name(engine) != "unknown" or not assignment.copied_at_once(out, src):
+        if not assignment.copied_at_once(out, src, e.engine_name(engine)):
             low.copy_on_chip(out, src, engine=e.engine_name(engine))
 
 

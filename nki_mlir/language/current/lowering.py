@@ -246,19 +246,20 @@ def run_time_access(tensor: NkiTensor, group: int, **modes: str
             modes | pattern_attributes(tensor, indirection))
 
 
-def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group) -> None:
+def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group,
+              engine: str = "unknown") -> None:
     """Emit ``dst`` = the elements of a tensor with a run-time address. ``dst`` has the tensor's shape."""
     (reads, _), memory, index, attributes = run_time_access(tensor, group, mode=mode)
-    emit(reads, {"dst": dst, "src": memory, **index}, **attributes)
+    emit(reads, {"dst": dst, "src": memory, **index}, engine=engine, **attributes)
 
 
 def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = "bypass",
-               group: int = Machine.gpsimd_group) -> None:
+               group: int = Machine.gpsimd_group, engine: str = "unknown") -> None:
     """Emit the write of ``src`` to the elements of a tensor with a run-time address."""
     (_, writes), memory, index, attributes = run_time_access(tensor, group, mode=mode, rmw=rmw)
     if writes is not dynamic_access.ScatterColumnsOp:
         write_history.mark(tensor.storage, View.full(tensor.storage.buffer))
-    emit(writes, {"dst": memory, "src": src, **index}, **attributes)
+    emit(writes, {"dst": memory, "src": src, **index}, engine=engine, **attributes)
 
 
 def moved_shape(tensor: NkiTensor) -> tuple[int, ...]:
