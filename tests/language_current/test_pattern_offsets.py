@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.nisa.dynamic_access import PositionOutOfBounds
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current.errors import NkiWarning
@@ -84,3 +85,17 @@ def test_an_index_that_counts_another_dimension_than_the_views(name, recwarn):
     run("eager", kernel, np.arange(24, dtype=np.float32).reshape(8, 3), np.ones((1, 1), np.int32))
     texts = [str(w.message) for w in recwarn if issubclass(w.category, NkiWarning)]
     assert len(texts) == (text is not None) and all(re.search(text, message) for message in texts)
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
+def test_a_pattern_that_leaves_the_tensor(executor):
+    """The error has the value of the index, which is a row, and the first element beyond the tensor."""
+    def kernel(x, index):
+        t, out = nl.load(index), nl.ndarray((1, 6), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x.ap([[3, 1], [1, 6]], scalar_offset=t, indirect_dim=0))
+        return out
+    with pytest.raises(IndexError, match="index 24 is out of bounds for axis 0 with size 24") as caught:
+        run(executor, kernel, np.arange(24, dtype=np.float32).reshape(8, 3), np.full((1, 1), 7, np.int32))
+    cause = caught.value.__cause__
+    assert isinstance(cause, PositionOutOfBounds)
+    assert cause.advice[0] == "an index tile has the value 7, which moves an access to element 24 of 24"

@@ -23,6 +23,10 @@ from nki_mlir.scalar.dtypes import INT32, UINT32, convert
 GROUPS = (Machine.gpsimd_group, Machine.quadrant)
 
 
+class PositionOutOfBounds(IndirectOutOfBounds):
+    why = "an index tile has the value {row}, which moves an access to element {index} of {size}"
+
+
 class PatternAddressed(DataAddressed):
     """Base of the two directions.
 
@@ -66,8 +70,9 @@ class PatternAddressed(DataAddressed):
         columns = np.broadcast_to(columns, moved)
         good = (columns >= 0) & (columns < table.shape[1]) & inside.reshape(shape)
         if self.mode == "error" and not good.all():
-            bad = int(columns[~good][0])
-            raise IndirectOutOfBounds(index=bad, size=table.shape[1], row=bad, rows=table.shape[1])
+            position = tuple(np.argwhere(~good)[0])
+            raise PositionOutOfBounds(index=int(columns[position]), size=table.shape[1], rows=self.extent,
+                                      row=int(values[position[0] if values.size > 1 else 0]))
         rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, moved)
         return rows, columns, good
 
