@@ -255,6 +255,12 @@ class BlockTensorNotTile(KernelError):
     fix = "index its block dimensions first: t[i] gives a tile"
 
 
+class PartitionsNotFirst(BlockTensorNotTile):
+    message = "a tile of {count} partitions is used as one of shape {shape}, whose first dimension is the partition"
+    why = "the first dimension of an on-chip tensor is its partition dimension, unless nl.par_dim marks another one"
+    fix = "mark that dimension where the other tensor is created: nl.par_dim({count})"
+
+
 class BlockDimensionsWarning(DeprecationWarning):
     """``err_leading_dimension_of_tensor_must_be_partition``: block dimensions work, but are deprecated."""
 

@@ -342,6 +342,8 @@ class View:
             if any(d.partition and d.count > 1 for d in dims[1:]):
                 if partition_dim.partition:
                     raise PartitionAccess(what="several axes of a tile step through its partitions")
+                if not self.buffer.partition_dim:
+                    raise errors.PartitionsNotFirst(shape=self.shape, count=max(d.count for d in dims if d.partition))
                 raise errors.BlockTensorNotTile(shape=self.shape)
             if partition_dim.free and partition_dim.count > 1:
                 if any(d.partition for d in dims):

@@ -79,10 +79,26 @@ class DestinationTooSmall(verifier.OverlappingWrite):
     fix = "assign a part of the value that has the destination's shape"
 
 
+class DestinationDiffers(verifier.ShapeMismatch):
+    message = DestinationTooSmall.message
+    fix = "give both the same shape, or extents of 1 where elements of the value repeat"
+
+
+class SpreadByOperator(verifier.ShapeMismatch):
+    message = "operator {op} on tiles of {lhs} and {rhs} partitions"
+    why = "operators do not broadcast the partition dimension; functions do"
+    fix = "call nl.{op}(x, y)"
+
+
 def match_destination(value: View, shape: Sequence[int], op: str) -> View:
     """Return the value if it fits the target. It may repeat into a larger target, but it is never cut."""
-    if not same_extents(value.shape, shape) and math.prod(value.shape) > math.prod(shape):
+    if same_extents(value.shape, shape):
+        return value
+    if math.prod(value.shape) > math.prod(shape):
         raise DestinationTooSmall(op=op, target=list(shape), value=list(value.shape))
+    missing = len(shape) - value.ndim
+    if missing < 0 or any(n not in (1, extent) for n, extent in zip(value.shape, shape[missing:])):
+        raise DestinationDiffers(op=op, target=list(shape), value=list(value.shape))
     return value
 
 
@@ -264,8 +280,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
     if not same_extents(shape, rhs.shape):
         shape = broadcast_shape(shape, rhs.shape, subject=op)
         if not partition_broadcast and lhs.shape[0] != rhs.shape[0]:
-            raise verifier.ShapeMismatch(what=f"operator {op} on tiles of {lhs.shape[0]} and {rhs.shape[0]} "
-                                         f"partitions; nl.{op} broadcasts partitions").here()
+            raise SpreadByOperator(op=op, lhs=lhs.shape[0], rhs=rhs.shape[0]).here()
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
     if len(tensors) == 1:
         check_number(op, scalar)
