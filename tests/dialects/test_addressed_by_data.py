@@ -10,7 +10,7 @@ import pytest
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.verification import verify
 
-from .samples import SAMPLES, run, tile
+from .samples import SAMPLES, arrays_of, run, tile
 
 KEEP = 255
 
@@ -104,6 +104,33 @@ def test_rows__skip_indices_out_of_bounds(name: str, inner: tuple[int, ...], ind
         with pytest.raises(IndirectOutOfBounds, match="is out of bounds for axis 0 with size") as caught:
             run(SAMPLES[name].make(**tiles, mode="error"), arrays)
         assert (caught.value.values["row"], caught.value.values["rows"]) == (outside[0], 5)
+
+
+@pytest.mark.parametrize("indices, rows", [((1, 3, 2, 0), {0, 1, 2, 3}), ((7, 7, 8, -1), {7}), ((-1, -8, 9, 8), set())])
+@pytest.mark.parametrize("name", ("nisa.dma_gather", "nisa.dma_scatter"))
+def test_elements_that_rows_select(name: str, indices: tuple[int, ...], rows: set[int]) -> None:
+    op = SAMPLES[name].make(mode="skip")
+    arrays = arrays_of(op) | {"index": np.array(indices, np.int32).reshape(-1, 1)}
+    selected = op.meant(arrays, ())
+    np.testing.assert_array_equal(selected, np.broadcast_to(np.isin(np.arange(8), [*rows])[:, None], (8, 6)))
+
+
+# -- one or two indices of dimensions, which run-time values move ------------------------------------------------------
+@pytest.mark.parametrize("name, offset, index, size, row", [
+    ("dma_dynamic_read", (8, 0), 72, 216, 8), ("dma_dynamic_read", (-1, 0), -9, 216, -1),
+    ("dma_dynamic_read", (0, 3), 9, 216, 0), ("dma_dynamic_read", (8, 3), 75, 216, 8),
+    ("tensor_copy_dynamic_src", 4, 8, 8, 8), ("tensor_copy_dynamic_src", 5, 9, 8, 9),
+    ("tensor_copy_dynamic_src", -1, -1, 8, -1), ("tensor_copy_dynamic_dst", 4, 8, 8, 8)])
+def test_index_beyond_its_dimension__is_counted_from_the_start_of_the_tensor(
+        name: str, offset: Any, index: int, size: int, row: int) -> None:
+    op = SAMPLES[f"nisa.{name}"].make()
+    arrays = arrays_of(op)
+    arrays["offset"][:] = 0
+    run(op, arrays)
+    arrays["offset"][:] = offset
+    with pytest.raises(IndirectOutOfBounds, match="is out of bounds") as caught:
+        run(op, arrays)
+    assert caught.value.values == {"index": index, "size": size, "row": row, "rows": 8}
 
 
 # -- partitions that a list selects ------------------------------------------------------------------------------------

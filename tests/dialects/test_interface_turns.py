@@ -26,6 +26,8 @@ TRN2 = machine_named("trn2")
     ([(64, 8), (1, 2)], 4, 1.0),                # pairs
     ([(64, 8), (7, 1)], 4, 2.0),                # a dim of one element has no step
     ([(5, 1)], 4, 1.0),
+    ([(3, 2)], 4, 1.0), ([(4, 2)], 4, 2.0),     # 16 bytes from the first to the last are one sector, 20 are two
+    ([(3, 3)], 4, 4 / 3), ([(2, 4)], 4, 1.0), ([(7, 2)], 2, 1.0), ([(8, 2)], 2, 2.0),
 ])
 def test_factor_of_a_pattern(dims: list[tuple[int, int]], itemsize: int, factor: float) -> None:
     assert turns_of(tuple(dims), itemsize) == pytest.approx(factor, rel=0.01)      # sectors at the end are counted in full

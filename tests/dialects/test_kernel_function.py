@@ -49,6 +49,17 @@ def test_target_and_function__are_those_named() -> None:
         the_kernel(module, "c")
 
 
+@pytest.mark.parametrize("inside, text", [
+    ("", "the module has no function"), ("func.func private @c()", "the module has no function"),
+    ("module {}", "the module has no function but modules: nki-opt reads several with --split-input-file")])
+def test_module_without_a_function(inside: str, text: str) -> None:
+    with context():
+        module = ir.Module.parse(f"module {{ {inside} }}")
+    with pytest.raises(BadSignature) as caught:
+        the_kernel(module)
+    assert caught.value.headline == text
+
+
 WRONG = [
     ({"kind": "f32"}, "argument 3 of @kernel has type f32, not a memref of static shape"),
     ({"kind": 'memref<?xf32, "hbm">'},

@@ -38,6 +38,9 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     *((f"nisa.{name}", {"groups": "[[0, 1, 2]]"} | change, f"'{name}': src[4, 6] has no 3 equal parts along axis 0")
       for name, change in (("all_to_all", {}), ("reduce_scatter", {"dst": "sbuf Px2xf32"}))),
     ("nisa.core_barrier", {"cores": (1, 1)}, "'core_barrier': cores must be different numbers of 0 or more, got (1, 1)"),
+    ("nisa.core_barrier", {"cores": ()}, "'core_barrier': cores must be different numbers of 0 or more, got ()"),
+    ("nisa.require_written", {"flag": "hbm 1x1xi32"},
+     "Expected operand 'flag' of 'require_written' to be in address space 'sbuf', but got a tile in 'hbm' instead."),
     ("nisa.require_written", {"flag": "sbuf 1x2xi32"}, "'require_written': the flag must have one element, got [1, 2]"),
     ("nisa.sendrecv", {"send_to": -1}, "'sendrecv': cores must be numbers of 0 or more"),
     ("nisa.all_reduce", {"op": "multiply"},

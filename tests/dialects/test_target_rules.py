@@ -7,7 +7,7 @@ import pytest
 
 from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.op import changed
-from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.target_findings import findings, may_replace
 from nki_mlir.dialects.target_rules import StartPartition, rows_around
 from nki_mlir.dialects.verifier import dtype_advice
 from nki_mlir.machine import machine_named
@@ -59,3 +59,18 @@ def test_masks_and_limits__leave_open_where_tiles_begin(mask: tuple, limits: tup
     ("dst", "a packed type", "create it with a packed type")])
 def test_advice_about_dtypes__names_the_first_one_that_is_allowed(operand: str, expected: str, advice: str) -> None:
     assert dtype_advice(operand, expected) == advice
+
+
+def test_operand_with_a_value_for_each_element__is_to_become_a_column() -> None:
+    (finding,) = findings(SAMPLES["nisa.tensor_scalar"].make(operand0="sbuf PxFxf32"), TRN2)
+    assert str(finding.error) == (
+        "error: operand 'operand0' of 'tensor_scalar' has 6 values in each partition; it must have one [NKI-ROW-OPERAND]\n"
+        "  fix: give it the shape (4, 1); nisa.tensor_tensor takes one value for each element")
+
+
+def test_replacement__breaks_only_rules_that_an_instruction_before_it_breaks() -> None:
+    right, wrong = (SAMPLES["nisa.tensor_scalar"].make(dst=part(first, 4), src=part(0, 4)) for first in (0, 5))
+    unverified = SAMPLES["nisa.tensor_scalar"].make(dst="hbm 4x5xf32", src=part(0, 4))
+    assert may_replace(right, [], TRN2) and may_replace(right, [wrong], TRN2)
+    assert may_replace(wrong, [right, wrong], TRN2) and not may_replace(wrong, [right], TRN2)
+    assert not may_replace(unverified, [unverified], TRN2)
