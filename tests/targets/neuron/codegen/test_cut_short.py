@@ -71,3 +71,13 @@ def test_code__loses_iterations_of_the_loops_that_run_most() -> None:
     for wanted, spans in ((100, [2, 3, 7, 5, 4, 1]), (50, [2, 3, 2, 5, 4, 1]), (40, [2, 3, 1, 5, 4, 1]),
                           (35, [2, 3, 1, 5, 3, 1]), (3, [1, 1, 1, 1, 1, 1])):
         assert [len(loop.span) for loop in loops_of(cut_short(b.code, wanted).body)] == spans, wanted
+
+
+@pytest.mark.parametrize("wanted, iterations", [(41, 10), (40, 10), (39, 9), (38, 9), (33, 8), (5, 1), (1, 1), (0, 1)])
+def test_loop__loses_at_least_one_iteration_where_the_code_is_longer(wanted: int, iterations: int) -> None:
+    b = Builder()
+    tile = b.on_chip("t", (32, 8)), 0, 32, 0, 8
+    with b.loop(10):
+        for _ in range(4):
+            b.add(tile, tile, tile)
+    assert executed(cut_short(b.code, wanted).body) == 4 * iterations

@@ -9,8 +9,8 @@ import pytest
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.codegen.forward_stores import forward_stores
-from nki_mlir.targets.neuron.codegen.records import steps_in
+from nki_mlir.targets.neuron.codegen.forward_stores import _Forwarding, forward_stores
+from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, steps_in
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
@@ -336,3 +336,9 @@ def test_many_stores__are_compared_with_a_few():
         b.copy((again, 0, 1, 0, 4), (scratch, k, 1, 0, 4))
         b.copy((y, k, 1, 0, 4), (again, 0, 1, 0, 4))
     assert len(forward_stores(b.code)) == 256
+
+
+@pytest.mark.parametrize("chosen", [{}, {"fixed": True}, {"addresses": ((0, 64),)}, {"attributes": {"nki.address": None}}],
+                         ids=str)
+def test_tiles_whose_address_the_kernel_chose__stay_where_they_are(chosen):
+    assert _Forwarding.is_free(DeviceBuffer("tile", "sbuf", (128, 4), FLOAT32, **chosen)) is (not chosen)

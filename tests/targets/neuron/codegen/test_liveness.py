@@ -85,3 +85,15 @@ def test_buffers_are_needed_from_their_first_to_their_last_use(seed):
     assert live.steps == list(steps_in(b.code.body))
     assert {buffer: (life.first, life.last) for buffer, life in live.of.items()} == {
         buffer: (min(steps), max(steps)) for buffer, steps in uses.of.items()}
+
+
+@pytest.mark.parametrize("spaces, names", [(("sbuf", "psum"), {"flag", "row", "sums"}), (("sbuf",), {"flag", "row"}),
+                                           (("psum",), {"sums"}), ((), set())])
+def test_buffers_of_other_memories_are_left_out(spaces, names):
+    b = Builder()
+    flag, row, sums = b.on_chip("flag", (1, 1)), b.on_chip("row", SHAPE), b.on_chip("sums", SHAPE, "psum")
+    b.memset((flag, 0, 1, 0, 1), 1)
+    b.memset((row, *COMPLETE), 2)
+    b.load(b.open[-1], flag)
+    b.tensor_copy((sums, *COMPLETE), (row, *COMPLETE))
+    assert {buffer.name for buffer in Liveness(b.code, spaces).of} == names
