@@ -4,7 +4,7 @@
 ``kind`` is the name that the sources in ``engine`` and ``include`` report, and ``fields`` names their values.
 """
 
-from nki_mlir.customop.findings import Fault, KernelWarning
+from nki_mlir.customop.findings import Fault, FoundError, KernelWarning
 
 
 # -- transfers ---------------------------------------------------------------------------------------------------------
@@ -21,6 +21,7 @@ class TransferBeyondBlock(Fault):
     code = "NKI-GPSIMD-TCM-RANGE"
     message = "a transfer would {way} {size} bytes at byte {start} of a TCM block of {block} bytes"
     why = "the block is allocated in {other}; the emulation skipped the transfer"
+    fix = "end the transfer within the {block} bytes, or allocate a larger block"
 
 
 class TransferAfterFree(Fault):
@@ -28,6 +29,7 @@ class TransferAfterFree(Fault):
     code = "NKI-GPSIMD-TCM-FREED"
     message = "a transfer would {way} {size} bytes of a TCM block that has been freed"
     why = "it was freed in {other}; the emulation skipped the transfer"
+    fix = "call tcm_free after the last transfer of the block"
 
 
 class TransferNotTcm(Fault):
@@ -58,6 +60,7 @@ class AccessBeyondBlock(Fault):
     code = "NKI-GPSIMD-ACCESS-RANGE"
     message = "the kernel {does} {size} bytes at byte {distance} of a TCM block of {block} bytes"
     why = "the block is allocated in {other}"
+    fix = "stay within the {block} bytes, or allocate a larger block"
 
 
 class AccessAfterFree(Fault):
@@ -65,12 +68,14 @@ class AccessAfterFree(Fault):
     code = "NKI-GPSIMD-ACCESS-FREED"
     message = "the kernel {does} {size} bytes of a TCM block that has been freed"
     why = "it was freed in {other}"
+    fix = "call tcm_free after the last use of the block"
 
 
 class AccessOutsideBlocks(Fault):
     kind, fields = "access-foreign", ("does", "size")
     code = "NKI-GPSIMD-ACCESS-TCM"
     message = "the kernel {does} {size} bytes of tightly coupled memory that is not allocated"
+    fix = "use only memory of blocks that torch::neuron::tcm_malloc returned"
 
 
 class AccessNull(Fault):
@@ -87,12 +92,14 @@ class FreedTwice(Fault):
     code = "NKI-GPSIMD-FREE-TWICE"
     message = "a TCM block of {block} bytes is freed again"
     why = "it was freed in {other}"
+    fix = "call tcm_free once for each block"
 
 
 class FreeNotTcm(Fault):
     kind = "free-foreign"
     code = "NKI-GPSIMD-FREE"
     message = "tcm_free gets an address that tcm_malloc did not return"
+    fix = "pass the address that tcm_malloc returned"
 
 
 class Leaked(KernelWarning):
@@ -109,12 +116,14 @@ class DivisionByZero(Fault):
     code = "NKI-GPSIMD-DIVISION"
     message = "an integer is divided by zero, or the lowest one by -1"
     why = "the quotient is not defined, and the core stops here"
+    fix = "test the operands before the division"
 
 
 class IndexOutOfRange(Fault):
     kind, fields = "index", ("given", "size", "axis")
     code = "NKI-GPSIMD-INDEX"
     message = "index {given} is outside of axis {axis}, which has size {size}"
+    fix = "use an index of at least 0 and less than {size}"
 
 
 class AccessorInMulticore(Fault):
@@ -129,43 +138,46 @@ class AccessorType(Fault):
     kind, fields = "accessor-type", ("dtype_given", "dtype")
     code = "NKI-GPSIMD-ACCESSOR-TYPE"
     message = "an accessor of {dtype_given} elements is opened on a tensor of {dtype}"
+    fix = "open the accessor with the C++ type of {dtype}"
 
 
 class AccessorRank(Fault):
     kind, fields = "accessor-rank", ("given", "rank")
     code = "NKI-GPSIMD-ACCESSOR-RANK"
     message = "an accessor of {given} dimensions is opened on a tensor that has {rank}"
+    fix = "open an accessor of {rank} dimensions"
 
 
 class StreamEnd(Fault):
     kind, fields = "stream-end", ("does", "elements")
     code = "NKI-GPSIMD-STREAM-END"
     message = "a stream {does} more than the {elements} elements of its tensor"
+    fix = "stop after {elements} elements"
 
 
 class StreamClosed(Fault):
     kind, fields = "stream-closed", ("does",)
     code = "NKI-GPSIMD-STREAM-CLOSED"
     message = "the kernel {does} through a stream that is closed"
+    fix = "call close() after the last element"
 
 
-_INCOHERENT = "{what} is opened while {elements} element accessors, {reads} read and {writes} write streams are open"
-_COHERENT_USE = "a tensor has any number of element accessors, or of read streams, or one write stream at a time"
+class AccessorsNotCoherent(FoundError):
+    """The texts of accessors and streams that are open together on one tensor, for both policies that report them."""
 
-
-class Incoherent(Fault):
-    kind, fields = "coherence", ("what", "elements", "reads", "writes")
+    fields = ("what", "elements", "reads", "writes")
     code = "NKI-GPSIMD-COHERENCE"
-    message = _INCOHERENT
-    why = _COHERENT_USE
+    message = "{what} is opened while {elements} element accessors, {reads} read and {writes} write streams are open"
+    why = "a tensor has any number of element accessors, or of read streams, or one write stream at a time"
     fix = "close the others first, or set_accessor_coherence_policy(torch::CoherencyEnforcer::INCOHERENT_QUIET)"
 
 
-class IncoherentVerbose(KernelWarning):
-    kind, fields = "coherence-verbose", ("what", "elements", "reads", "writes")
-    code = "NKI-GPSIMD-COHERENCE"
-    message = _INCOHERENT
-    why = _COHERENT_USE
+class Incoherent(AccessorsNotCoherent, Fault):
+    kind = "coherence"
+
+
+class IncoherentVerbose(AccessorsNotCoherent, KernelWarning):
+    kind = "coherence-verbose"
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -174,12 +186,14 @@ class NoDestination(Fault):
     code = "NKI-GPSIMD-DESTINATION"
     message = "a multicore kernel returns without having called get_dst_tensor()"
     why = "each core writes its part of one tensor; values that cores return are ignored"
+    fix = "write to the tensor that get_dst_tensor() returns, and return it"
 
 
 class WrongResult(Fault):
     kind = "result"
     code = "NKI-GPSIMD-RESULT"
     message = "the results of the kernel and of its shape function differ: {text}"
+    fix = "return a tensor with the shape function's shape and dtype, or correct the shape function"
 
 
 class Unwritten(KernelWarning):
@@ -187,6 +201,7 @@ class Unwritten(KernelWarning):
     code = "NKI-GPSIMD-UNWRITTEN"
     message = "{missing} of the {elements} elements of the output are never written, first element {first}"
     why = "they have no value; the first write is in {other}"
+    fix = "write all {elements} elements, also the last ones if blocks or cores do not divide the tensor"
 
 
 class Overlapping(KernelWarning):
@@ -210,6 +225,7 @@ class TooManyTensorDims(Fault):
     kind, fields = "dims", ("rank",)
     code = "NKI-GPSIMD-DIMS"
     message = "a tensor has {rank} dimensions; it can have at most 8"
+    fix = "join some of the dimensions"
 
 
 class LongDim(Fault):
@@ -217,18 +233,21 @@ class LongDim(Fault):
     code = "NKI-GPSIMD-DIMS"
     message = "a dimension of a tensor of {rank} dimensions is {size}; it must be at most {longest}"
     why = "sizes are up to 4,294,967,295 in up to 4 dimensions, and up to 65,535 in up to 8"
+    fix = "divide the tensor, or use at most 4 dimensions"
 
 
 class NegativeSize(Fault):
     kind, fields = "negative-size", ("size",)
     code = "NKI-GPSIMD-DIMS"
     message = "a dimension of a tensor is {size}; it must be 0 or more"
+    fix = "correct the size that the code computes"
 
 
 class NoSuchDim(Fault):
     kind, fields = "size-range", ("given", "rank")
     code = "NKI-GPSIMD-DIM"
     message = "the code reads dimension {given} of a tensor with {rank} dimensions"
+    fix = "read a dimension less than {rank}"
 
 
 class NoDtype(Fault):
@@ -243,12 +262,14 @@ class OperandShapes(Fault):
     code = "NKI-GPSIMD-OPERANDS"
     message = "the operands of an elementwise function, or its result, have different shapes"
     why = "these functions do not broadcast"
+    fix = "give the operands and the result the same shape"
 
 
 class ResultType(Fault):
     kind, fields = "result-type", ("dtype_computed", "dtype")
     code = "NKI-GPSIMD-RESULT-TYPE"
     message = "a function that computes {dtype_computed} writes a result of {dtype}"
+    fix = "give the result the dtype {dtype_computed}"
 
 
 class BitwiseType(Fault):
@@ -262,6 +283,7 @@ class FractionalAlpha(Fault):
     kind = "alpha"
     code = "NKI-GPSIMD-ALPHA"
     message = "alpha is not an integer, and the tensors are integers"
+    fix = "pass an integer, or convert the tensors to floats"
 
 
 class NegativePower(Fault):
@@ -282,6 +304,7 @@ class UndefinedTensor(Fault):
     kind = "undefined-tensor"
     code = "NKI-GPSIMD-UNDEFINED"
     message = "an undefined torch::Tensor is used"
+    fix = "assign a tensor to it first, such as torch::zeros(size, torch::kFloat)"
 
 
 # -- shape functions, and what users check themselves ------------------------------------------------------------------
@@ -290,18 +313,21 @@ class DataInShape(Fault):
     code = "NKI-GPSIMD-SHAPE-DATA"
     message = "a shape function uses the elements of a tensor"
     why = "a shape function runs before the data exist: its tensors have sizes and dtypes only"
+    fix = "compute the shape from sizes, dtypes and numbers"
 
 
 class DestinationInShape(Fault):
     kind = "dst-in-shape"
     code = "NKI-GPSIMD-SHAPE-DST"
     message = "get_dst_tensor() is called outside of a kernel"
+    fix = "call it in a kernel"
 
 
 class TcmInShape(Fault):
     kind = "tcm-in-shape"
     code = "NKI-GPSIMD-SHAPE-TCM"
     message = "tightly coupled memory is used outside of a kernel"
+    fix = "allocate it in a kernel"
 
 
 class CheckFailed(Fault):

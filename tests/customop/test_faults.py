@@ -38,6 +38,7 @@ def misuse(library, x, name):
     return library.misuse(x, NAMES.index(name))
 
 
+USER_TEXTS = {faults.CheckFailed, faults.Thrown}        # the operator's code says what is wrong
 DIVIDED = "an integer is divided by zero, or the lowest one by -1"
 RAISED = [
     ("transfer_range", "transfer-range", "a transfer of 8 elements from element 508 on leaves the tensor, which has 512"),
@@ -95,7 +96,12 @@ def test_fault__names_line_and_values(one, x, name, mark, text):
     assert type(error) is FoundError.classes[mark.partition(" (")[0]]
     assert error.headline.partition(" (")[0] == text
     assert file_and_line(error) == ("faults.cpp", marked("faults.cpp", mark))
+    assert ("\n  fix: " in str(error)) == (type(error) not in USER_TEXTS)
     assert np.array_equal(x, before), "arguments keep their values"
+
+
+def test_each_finding__says_how_to_fix_it():
+    assert {kind for kind in FoundError.classes.values() if not kind.fix} == USER_TEXTS
 
 
 def test_fault__says_where_the_block_comes_from(one, x):
