@@ -115,7 +115,7 @@ LANGUAGE_VIOLATIONS = {
     "nl.matmul(x, y)": ("contracts axis 1 of x with axis 0 of y",) * 2,
     "nl.transpose(t)": ("at most 2 dimensions", "at most 2 dimensions"),
     "nl.load(x)": HBM, "nl.store(x, x)": HBM,
-    "nl.store(o, z)": (SHAPES[0], "moves 2048 elements"),
+    "nl.store(o, z)": ("the destination of 'store' has shape", "moves 2048 elements"),
     "nl.load(nl.ndarray((256, 4), dtype=nl.float32, buffer=nl.private_hbm))": ("number of partitions 256", "256 exceeds"),
     "nl.load_transpose2d(x)": HBM,
     "nl.broadcast_to(x, shape=(128, 32))": SHAPES, "nl.broadcast_to(r, shape=(128, 2, 32))": SHAPES,
