@@ -22,7 +22,7 @@ from tests.property_counts import FUZZ
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
-FURTHER_NAMES = ("addresses", "cells", "closures", "contributed", "decoders", "diffusion", "exercises", "experts", "factories", "flash_attention", "gradients", "helpers",
+FURTHER_NAMES = ("addresses", "cells", "closures", "contributed", "decoders", "diffusion", "exercises", "experts", "factories", "flash_attention", "formulas", "gradients", "helpers",
                  "images", "inference", "memory", "models", "names", "norms", "operators", "options", "paging", "pools", "programs", "recurrences",
                  "rings", "scans", "sequences", "serving", "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
