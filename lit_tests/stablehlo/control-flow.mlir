@@ -10,8 +10,7 @@
 // CHECK-NOT:       memref.load
 // CHECK:           %[[LOW:.*]] = arith.maxsi %{{.*}}, %c0 : index
 // CHECK-NEXT:      %[[ROW_INSIDE:.*]] = arith.minsi %[[LOW]], %c7 : index
-// CHECK-NEXT:      %[[AT:.*]] = affine.apply #[[ROW]]()[%[[ROW_INSIDE]]]
-// CHECK-NEXT:      memref.reinterpret_cast %[[A]] to offset: [%[[AT]]], sizes: [1, 4], strides: [4, 1]
+// CHECK:           "nki.view"(%[[A]], %[[ROW_INSIDE]]) {access = #nki.access<f32, #[[ROW]], {{\[\[}}1, 4]]>}
 // ISA-LABEL:     .kernel rows
 // ISA-NOT:       TENSOR_LOAD
 // ISA-DAG:       DMA queue={{[0-9]}} dst=fp32@[[T0:0x[0-9a-f]+]][1][1] src=fp32@arg0[1,1][1,4] channels=4
@@ -52,9 +51,8 @@ func.func @rows(%a: tensor<8x4xf32>) -> tensor<1x4xf32> {
 // CHECK-NEXT:    %[[INDEX:.*]] = arith.index_cast %[[N]] : i32 to index
 // CHECK-NEXT:    %[[LOW:.*]] = arith.maxsi %[[INDEX]], %c0 : index
 // CHECK-NEXT:    %[[INSIDE:.*]] = arith.minsi %[[LOW]], %c6 : index
-// CHECK-NEXT:    %[[AT:.*]] = affine.apply #[[ROW]]()[%[[INSIDE]]]
-// CHECK-NEXT:    memref.reinterpret_cast %[[A]] to offset: [%[[AT]]], sizes: [2, 4], strides: [4, 1]
-// CHECK:         linalg.generic {{.*}} ins(%{{.*}} : memref<1x8xf32, strided<[1, 1], offset: ?>, "hbm">)
+// CHECK-NEXT:    %[[AT:.*]] = "nki.view"(%[[A]], %[[INSIDE]]) {access = #nki.access<f32, #[[ROW]], {{\[\[}}1, 1], [1, 8]]>}
+// CHECK:         linalg.generic {{.*}} ins(%[[AT]] : memref<1x8xf32, strided<[1, 1], offset: ?>, "hbm">)
 // ISA-LABEL:     .kernel slice
 // ISA:           DMA queue=0 dst=int32@[[I:0x[0-9a-f]+]][1][1] src=int32@arg1[1,1][1,1]
 // ISA:           TENSOR_LOAD dst=[[N:r[0-9]+]] src=int32@[[I]][1][1]*1

@@ -13,7 +13,8 @@ after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) o
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nki_mlir.analysis.effects import effects_of, users_through_views
+from nki_mlir.analysis.dead_code import erase_dead_code
+from nki_mlir.analysis.effects import effects_of, has_uses, users_through_views
 from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile
@@ -31,7 +32,7 @@ from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Write
 
 
 def drop_unread(function: Operation) -> None:
-    """Erase the writes to HBM buffers whose elements no operation reads."""
+    """Erase the writes to HBM buffers whose elements no operation reads, and what only computed views of these."""
     for alloc in reversed(operations_of(function, lambda name: name == "memref.alloc")):
         if not in_memory(alloc.results[0]):
             continue
@@ -44,6 +45,10 @@ def drop_unread(function: Operation) -> None:
             written = elements_in(op.operands[len(op.operands) - 1])
             if written.buffer == buffer and not any(written.region.overlaps(region) for region in read):
                 op.erase()
+    for view in reversed(operations_of(function, lambda name: name == "nki.view")):
+        if not has_uses(view.results[0]):
+            view.erase()
+    erase_dead_code(function)
 
 
 class Tiles:
