@@ -208,6 +208,20 @@ def test_the_error_counts_elements_of_the_whole_tensor(on):
             run(on, kernel, X, np.array([[value]], np.int32))
 
 
+def test_the_error_names_the_index_that_is_out_of_bounds(on):
+    """Of two run-time indices, it is the second one."""
+    @nki.jit
+    def kernel(x, at):
+        offsets = nl.load(at)
+        read = nl.load(x[offsets[0, 0], offsets[0, 1], axis(0, 2, 6)])
+        result = out(read.shape)
+        nl.store(result, read)
+        return result
+    with pytest.raises(IndexError, match="is out of bounds for axis 0") as raised:
+        run(on, kernel, X, np.array([[1, 9]], np.int32))
+    assert raised.value.__cause__.advice[0] == "a run-time index is 9, and must be at least 0 and below 8"
+
+
 def test_rows_and_a_place_of_each(on):
     """An index tile of rows, and one value for all of them: in HBM."""
     @nki.jit

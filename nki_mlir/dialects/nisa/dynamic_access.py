@@ -28,9 +28,9 @@ class PositionOutOfBounds(IndirectOutOfBounds):
 
 
 class PatternAddressed(DataAddressed):
-    """Base of the two directions.
+    """Base of reads and writes by a pattern. Element ``i`` of the piece is at this position in a row of the table:
 
-    ``position = start + sum(steps[k] * index[k]) + scale * offset``, where the offset is below ``extent``.
+    ``start + sum(steps[k] * i[k]) + scale * index``, where the value of ``index`` is below ``extent``.
     """
 
     index: In
@@ -211,12 +211,12 @@ MOST_INDICES = 2
 
 
 class RunTimeIndexed(DataAddressed):
-    """Base of both directions, by an engine and by DMA.
+    """Base of reads and writes with indices of one or two dimensions, by an engine and by DMA.
 
     ``offset`` is [1, k], for k indices; for a transfer also [N, k], one row of indices for each row of the piece.
     """
 
-    table_apart = False         # the table's rows are not the piece's
+    table_apart = False         # whether rows of the table are not those of the piece
     offset: In
     position: Linear
     first: Linear
@@ -261,14 +261,15 @@ class RunTimeIndexed(DataAddressed):
             bad = np.unravel_index(np.flatnonzero(~good)[0], shape)
             indices = [int(at[bad]) for at in moved]
             flat, size = self.element(int(offsets[bad]), indices, length)
-            raise IndirectOutOfBounds(index=flat, size=size, row=indices[0], rows=self.extents[0])
+            wrong = next((k for k, (i, n) in enumerate(zip(indices, self.extents)) if not 0 <= i < n), 0)
+            raise IndirectOutOfBounds(index=flat, size=size, row=indices[wrong], rows=self.extents[wrong])
         return offsets, good
 
     def element(self, position: int, indices: Sequence[int], length: int) -> tuple[int, int]:
         """Return a position in the table as errors count it, from the table's start in its tensor, and the tensor's
         elements."""
         table = self.table
-        remaining = position - sum(i * scale for i, scale in zip(indices, self.scales))     # of the other dimensions
+        remaining = position - sum(i * scale for i, scale in zip(indices, self.scales))     # of other dimensions
         if table.on_chip or not 0 <= remaining < length:
             return position, length
         within = [int(i) for i in np.unravel_index(remaining, table.shape)]

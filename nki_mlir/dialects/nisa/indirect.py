@@ -19,8 +19,8 @@ MODES = ("error", "skip")
 
 class IndirectOutOfBounds(OutOfBounds):
     message = "index {index} is out of bounds for axis 0 with size {size}"
-    why = "an index tile has the value {row}, and the table has {rows} rows"
-    fix = "correct the indices, or pass oob_mode.skip to leave such rows untouched"
+    why = "a run-time index is {row}, and must be at least 0 and below {rows}"
+    fix = "correct the indices; a DMA with oob_mode.skip leaves out those that are out of bounds"
 
     def counted_from(self, start: int) -> "IndirectOutOfBounds":
         """Return the same error for a table that starts inside of its tensor."""
@@ -103,7 +103,7 @@ class DataAddressed(NisaOp):
         skipped."""
         raise InternalError(f"{self.full_name()} does not say which elements it selects")
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+    def accessed_elements(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         named, positions = np.zeros(self.table.shape, np.bool_), self.selected(tiles, forms)
         named.reshape(-1)[positions[positions >= 0]] = True
         return named

@@ -96,7 +96,7 @@ def test_gather__the_first_bad_row_is_the_error(bad):
         with pytest.raises(IndexError, match="out of bounds for axis 0") as error:
             gather.on(executor)(table, chosen, first=3)
         caught.append((str(error.value), str(error.value.__cause__)))
-    assert caught[0] == caught[1] and f"the value {bad}, and the table has 20 rows" in caught[1][1]
+    assert caught[0] == caught[1] and f"a run-time index is {bad}, and must be at least 0 and below 20" in caught[1][1]
 
 
 def test_scatter__the_last_of_equal_numbers_stays():
