@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The other programs of a launch, or ranks, that a program exchanges data with.
+"""The other programs of a launch, or ranks, with which a program exchanges data.
 
-Operations at which several of them meet look up the current member here, which the runner of several programs sets for
-each. A program without a setting is alone.
+An operation at which several of them meet looks up the current member here. The runner of several programs sets it for
+each; without a setting a program is alone.
 """
 
 from collections.abc import Hashable
@@ -35,7 +35,7 @@ class FewerRanks(Unsupported):
 
     def __init__(self, operation: str, members: tuple[int, ...], running: int) -> None:
         where = "by itself" if running == 1 else f"on {running} ranks"
-        super().__init__(feature=f"{operation} between {len(members)} in a kernel that runs {where}",
+        super().__init__(feature=f"{operation} between {len(members)} ranks in a kernel that runs {where}",
                          instead="run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
         self.count = max(members) + 1
 
@@ -48,7 +48,7 @@ class OneProgram:
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         if members == (0,):
             return [value]
-        raise Unsupported(feature=f"{operation} between {len(members)} in a kernel that runs by itself",
+        raise Unsupported(feature=f"{operation} between {len(members)} programs in a kernel that runs by itself",
                           instead="launch the kernel on several cores: kernel[2](...)")
 
 
