@@ -39,8 +39,8 @@ class Symbol:
     ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact, but does not
     depend on the values of the parents. Its ``formula`` is (index, floordiv or mod, divisor).
 
-    The handle of a loop in steps counts its iterations. Forms thus show the step: what depends on multiples, such as
-    the partitions where an engine can start, needs it.
+    The handle of a loop with a step counts iterations. So forms have the step as a factor, which shows multiples: an
+    engine can start only at multiples of some partitions.
     """
 
     name: str

@@ -82,7 +82,7 @@ class Builder:
     """The base of the builders. ``symbolic`` says whether loops may yield symbols in place of numbers."""
 
     symbolic = False
-    considering = False             # an emitted operation is only checked
+    considering = False             # whether operations are only checked, not emitted
     settles = False                 # rules that only older documents contest count as certain
     names_by_assignment = False     # tensors without a name are named after their variable
     shares_by_name = False          # tensors that programs share are the same memory if they have the same name
@@ -97,7 +97,7 @@ class Builder:
         self.last: Op | None = None
         self.first_writes: dict[Buffer, Location] = {}   # HBM tensors that an operation writes, with the first location
         self.inlined = 0                            # depth of kernels called from the kernel
-        self.accumulating = False                   # operations combine with what their destinations hold
+        self.accumulating = False                   # operations combine with the values of their destinations
         self.masking = False                        # an operation has had a mask
         self.breaks_rules = False                   # an operation breaks a rule that no document contests
         self.independent_programs = False           # programs must write disjoint elements
@@ -137,7 +137,8 @@ class Builder:
         return self.allocate(shape, dtype, "sbuf", name=name)
 
     def needs_total(self, engine: str) -> bool:
-        """Return whether an operation must leave its total in an engine's registers, though it writes it to a tile."""
+        """Return whether an operation must leave its total in an engine's registers, although it also writes the total
+        to a tile."""
         return True
 
     def continues_total(self, engine: str) -> None:
@@ -199,7 +200,7 @@ class Builder:
         """Yield the numbers of an unrolled loop, and begin an iteration with each."""
         start = span.start if isinstance(span, range) else None
         outside, loop = self.touches.turn, LoopRun(parallel, name, site=site, start=start)
-        several = not isinstance(span, range) or len(span) > 1      # a single one races with none
+        several = not isinstance(span, range) or len(span) > 1      # a single iteration races with none
         try:
             for number in span:
                 self.iteration(site)

@@ -78,11 +78,11 @@ class EagerBuilder(Builder):
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
         self.memos = launch.memos
-        self.point, self.fill, self.unwritten = point, fill, UnwrittenTiles(elements_meant)
-        self.branches: list[Turn | None] = []       # current iteration of each open branch
+        self.point, self.fill, self.unwritten = point, fill, UnwrittenTiles(elements_selected_by_data)
+        self.branches: list[Turn | None] = []       # the iteration around each open branch
         self.scope = object()               # scope of the tensors that this program creates
-        self.deeds = 0                      # a hash of the operations: equal for programs that do the same
-        self.touches.meant = elements_meant
+        self.operations_hash = 0            # equal for programs that do the same
+        self.touches.selected_by_data = elements_selected_by_data
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
         if self.observer is None or self.considering:
@@ -104,7 +104,8 @@ class EagerBuilder(Builder):
         """Return this program's accesses to memory that all programs share."""
         shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {
             id(b.handle): (b, listed) for b, listed in self.touches.programs.items()}
-        return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
+        return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.operations_hash, shared,
+                              {})
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
@@ -180,7 +181,7 @@ class EagerBuilder(Builder):
         live tiles, which only capture can tell."""
         self.launch.doubtful |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
-    def worked_out(self, op: Op, operands: Operands, memo: Memo) -> "tuple[PreparedOperation, list[int]]":
+    def prepared(self, op: Op, operands: Operands, memo: Memo) -> "tuple[PreparedOperation, list[int]]":
         """Return an operation prepared to run, and the starts of its tiles where the preparation does not include
         them."""
         if not memo:
@@ -210,7 +211,7 @@ class EagerBuilder(Builder):
 
     def enter_branch(self) -> None:
         self.branches.append(self.touches.turn)
-        if self.touches.turn is not None:                # capture knows conditions outside of loops, too
+        if self.touches.turn is not None:                # outside of loops capture knows the condition, too
             self.touches.enter(LoopRun(False, ""), None)
 
     def leave_branch(self) -> None:
@@ -231,7 +232,7 @@ class EagerBuilder(Builder):
         for view in views:
             if view.buffer.scope is not self.scope and view.buffer.scope is not None:
                 raise OfAnotherCall(name=view.buffer.name).here()
-        work, values = self.worked_out(op, operands, memo)
+        work, values = self.prepared(op, operands, memo)
         if self.observer is None:
             self.run(op, [tile.handle for _, tile in operands], work, values)
         else:
@@ -242,7 +243,8 @@ class EagerBuilder(Builder):
         if touches.turn is not None or touches.several or op.acts_outside:
             touches.performed(op, views, (), self.accumulating, ())
             if touches.several:
-                self.deeds = hash((self.deeds, id(memo), *values) if memo else (self.deeds, op.outline(), op.mask))
+                work_key = (id(memo), *values) if memo else (op.outline(), op.mask)
+                self.operations_hash = hash((self.operations_hash, *work_key))
         for view in views:
             if view.buffer.turn is not None:
                 self.note_for_capture(view.buffer)
@@ -274,12 +276,12 @@ def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:
     return verdict
 
 
-def elements_meant(op: Op) -> np.ndarray:
+def elements_selected_by_data(op: Op) -> np.ndarray:
     """Return flat indices of the elements of a buffer that an index tensor selects."""
     operands = {field.name: tile for field, tile in op.operands()}
     tiles = {name: Pattern(tile).at(tile.handle, ()) for name, tile in operands.items()}
     extents = op.iteration().extents
     forms = [values_of(form, extents) for form in op.index_forms()]
     table = operands[op.addressed_by_data]
-    positions = np.argwhere(op.meant(tiles, forms)).T
+    positions = np.argwhere(op.accessed_elements(tiles, forms)).T
     return Pattern(table).elements(np.asarray(table.handle), (), positions)

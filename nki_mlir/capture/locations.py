@@ -135,7 +135,7 @@ PACKAGE = str(Path(__file__).parent.parent) + "/"
 NUMPY = str(Path(np.__file__).parent) + "/"
 STANDARD_LIBRARY = str(Path(textwrap.__file__).parent) + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
-FRAMEWORKS = "jax", "jaxlib", "torch"           # they call the function of ``jax.jit``, and functions of tensors
+FRAMEWORKS = "jax", "jaxlib", "torch"           # they call functions of users: that of ``jax.jit``, tensors' methods
 
 _users: dict[str, bool] = {}
 

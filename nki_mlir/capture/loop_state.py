@@ -88,7 +88,7 @@ class _Walk:
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = {*names}                                               # that some function may look up
-        self.visited: dict[int, object] = {}                                # by id, which stays theirs
+        self.visited: dict[int, object] = {}                                # by id; alive, so that ids stay unique
         self.pending: deque[object] = deque()                               # the nearest ones first
         self.most = 0
         self.modules: dict[int, tuple[ModuleType, set[str]]] = {}           # with the names looked up there

@@ -91,7 +91,7 @@ class Mask:
 
     @property
     def on_tiles(self) -> bool:
-        """Whether the condition has index tensors. ``spread`` may place some that do not broadcast."""
+        """Return whether the condition has index tensors. ``spread`` may place some that do not broadcast."""
         return any(e.shape for e, _ in self.terms)
 
     @property

@@ -34,7 +34,7 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 from nki_mlir.scalar.predicates import INTEGER_PREDICATES
 
-MARKS = {NO_REORDER: "no_reorder", TRANSPOSES: "transposes"}         # and the properties that set them
+MARKS = {NO_REORDER: "no_reorder", TRANSPOSES: "transposes"}         # mark -> the builder's property that sets it
 NO_MARKS: dict[str, ir.Attribute] = {}
 
 
@@ -186,7 +186,7 @@ class MlirBuilder(OperationEmitter):
             if not is_filled and waiting.stands:
                 self.first_uses.allocated(waiting.buffer)
         elif waiting is not None:
-            self.emit_waiting()                 # before its value is read
+            self.emit_waiting()                 # the operation may read the waiting one's result
         self.first_uses.used(op, operands, views, scopes)
         if not waits:
             self.write(op, operands, memo, marks)
@@ -199,7 +199,7 @@ class MlirBuilder(OperationEmitter):
         self.advance()
         self.memory.use(views)
         scope, opened = self.scopes[0], self.first_uses.open
-        unsettled = False                       # whether the first use of a buffer may change
+        unsettled = False                       # whether a later capture may change the first use of a buffer
         for view in views:
             if (buffer := view.buffer).scope is not scope:
                 self.out_of_scope(buffer)

@@ -58,7 +58,7 @@ class Buffer:
 
 
     origin: Any = None          # eager: its elements when all are unwritten, and
-    unwritten: Any = None       # those that still are (``unwritten_tiles.Shadow``)
+    unwritten: Any = None       # those that are still unwritten (``unwritten_tiles.Shadow``)
     fresh: bool = False         # a mask may have left elements unwritten (``fresh_elements``)
 
     @property

@@ -70,7 +70,8 @@ def note_idle() -> None:
 
 
 def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterator[None]:
-    """Iterate a wrapped ``while``: Python's own, or the device's if the condition is ``scalar(True)`` at first."""
+    """Yield for each iteration of a wrapped ``while``: a loop of the device if its first condition is ``scalar(True)``,
+    else a loop of Python."""
     value = condition()
     if hasattr(value, "iterations"):
         yield from value.iterations(condition, names)
@@ -83,20 +84,20 @@ def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterat
 
 
 def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
-    """Return the branch of a wrapped ``if``: symbolic if capture does not know the condition, which ``jumps``
-    excludes."""
+    """Return the branch of a wrapped ``if``: symbolic if capture does not know the condition. An ``if`` with ``jumps``
+    is never symbolic."""
     if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
         builder = current.get()
         if condition.truth() is None and builder is not None and builder.symbolic:
             return SymbolicBranch(builder, condition, names)
-    return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
+    return PlainBranch(bool(condition), current.get())  # bool() requests numbers for a symbolic condition
 
 
 def annotated(value: object, annotation: Callable[[], object]) -> object:
     """Return the value of an annotated assignment; raise ``AnnotationMismatch`` if the annotation has another shape."""
     try:
         shape = getattr(annotation(), "annotated_shape", None)
-    except Exception:                       # Python itself does not evaluate it
+    except Exception:                       # Python does not evaluate annotations of local variables
         return value
     if shape is not None and isinstance(value, View) and tuple(value.shape) != tuple(map(int, shape)):
         raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).here()

@@ -283,5 +283,5 @@ class OutputWrites:
                 everyone = [list(range(prod(grid)))]
                 write_op(AllReduceOp(dst=flag, src=flag, op="maximum", groups=text_of(everyone), over=PROGRAMS),
                          self.builder.make, location, end)
-            reason = self.reasons.get(buffer, "its loops ran no iteration")      # or another program's
+            reason = self.reasons.get(buffer, "its loops ran no iteration")      # in this program, or in another one
             write_op(RequireWrittenOp(flag=flag, output=buffer.name, reason=reason), self.builder.make, location, end)

@@ -167,15 +167,15 @@ class Op:
     defaults: ClassVar[dict[str, object]] = {}
     blank: ClassVar[dict[str, object]] = {}      # values of fields that are not given
     tile_names: ClassVar[tuple[str, ...]] = ()
-    inputs: ClassVar[tuple[str, ...]] = ()      # the names of the tiles that it reads
-    outputs: ClassVar[tuple[str, ...]] = ()     # and that it writes
-    tiles_in: ClassVar["FieldValues"]           # return the tiles among the values of fields, None where one is absent,
-    tiles_read: ClassVar["FieldValues"]         # and those that it reads,
-    tiles_written: ClassVar["FieldValues"]      # or writes
+    inputs: ClassVar[tuple[str, ...]] = ()      # names of the tiles that the operation reads
+    outputs: ClassVar[tuple[str, ...]] = ()     # names of the tiles that the operation writes
+    tiles_in: ClassVar["FieldValues"]           # returns the tiles among the values of fields, None for absent ones
+    tiles_read: ClassVar["FieldValues"]         # returns the tiles that the operation reads
+    tiles_written: ClassVar["FieldValues"]      # returns the tiles that the operation writes
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
-    shared_engines: ClassVar[tuple[Engine, ...]] = ()  # they may replace each other if both follow its rules
+    shared_engines: ClassVar[tuple[Engine, ...]] = ()  # engines that may replace each other, if they keep the rules
     engine = Engine.SYNC.value                  # by name; if the operation needs none, the engine of its stream
     offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # operands that may begin at an offset from a legal start
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories that its result may be in
@@ -188,8 +188,8 @@ class Op:
     row_operands: ClassVar[tuple[str, ...]] = ()        # tiles of which it reads one value in each partition
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
-    since: ClassVar[int] = 2                    # the first generation of the machine that has it
-    law: ClassVar[str] = ""                     # of the machine's costs: by the free elements of the tile ``walked``
+    since: ClassVar[int] = 2                    # the first generation of the core that has the operation
+    law: ClassVar[str] = ""                     # of the machine's costs, for each free element of the tile ``walked``
     walked: ClassVar[str] = "dst"
     queued: ClassVar[bool] = False              # a transfer, which an engine issues to a queue
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such operations keep their order
@@ -204,7 +204,7 @@ class Op:
         cls.queued = cls.queued or name.startswith("dma_")
         if cls.is_loop_nest and not cls.queued:
             cls.shared_engines = tuple(engine for engine in engines if engine in SHARING)
-        tiles: dict[str, TileField] = {}        # a class may give a tile of its family another role
+        tiles: dict[str, TileField] = {}        # a class may redeclare a tile of its family
         attributes: dict[str, type] = {}
         defaults: dict[str, object] = {}
         for owner in reversed(cls.__mro__):
@@ -327,7 +327,7 @@ class Op:
     def iteration(self) -> Iteration:
         raise InternalError(f"{self.full_name()} has no loop form")
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+    def accessed_elements(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         """Return which elements of the tile ``addressed_by_data`` an operation without a mask reads or writes, as
         booleans.
 

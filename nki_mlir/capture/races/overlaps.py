@@ -218,7 +218,7 @@ class TouchSystem(OverlapSystem):
         return CommonElement(element(a.view.buffer, partition, free * unit), *numbers)
 
     def nearest(self, values: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a solution at neighbouring points, the first two if possible, since that is the easiest to follow."""
+        """Return a solution at neighboring points, the first two if possible, since that is the easiest to follow."""
         for start in ((0, 0), self.spans[self.start]):
             try:
                 answer = self.solved({self.start: start, self.more: (1, 1)})

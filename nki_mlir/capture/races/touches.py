@@ -84,13 +84,13 @@ class Touches:
     """The touches of one program, or of all programs that a capture stands for.
 
     ``several``: the grid has more than one program. Others could touch the same memory only then, or inside a loop
-    (``turn``). ``locate(skip)`` returns the kernel's current location. ``meant`` returns the elements that data
-    select, where data are known.
+    (``turn``). ``locate(skip)`` returns the kernel's current location. ``selected_by_data``, where data are known,
+    returns the elements that they select.
     """
 
     def __init__(self, several: bool, locate: Callable[[int], Location]) -> None:
         self.several, self.locate = several, locate
-        self.meant: Callable[[Op], np.ndarray] | None = None
+        self.selected_by_data: Callable[[Op], np.ndarray] | None = None
         self.turn: Turn | None = None
         self.epoch = 0                  # number of times that the programs have met: at barriers and in collectives
         self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # memory that iterations share
@@ -177,8 +177,8 @@ class Touches:
             adds = any([view.same_elements(target) for target in performed.targets])
         epoch = self.epoch - (isinstance(op, Meeting) and not kind.writes)
         counted = tuple(performed.symbols) if restriction is not None else ()
-        if not fixed and self.meant is not None and restriction is None:
-            elements = self.meant(op)
+        if not fixed and self.selected_by_data is not None and restriction is None:
+            elements = self.selected_by_data(op)
         exact = performed.sure and (fixed or elements is not None)
         return Touch(view, kind.writes, adds, exact, counted, restriction, performed.conditions, self.turn,
                      performed.at, epoch, elements, performed.value)

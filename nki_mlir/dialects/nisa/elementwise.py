@@ -134,7 +134,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
 
     @property
     def exact(self) -> bool:
-        """Whether this is integer arithmetic on GpSimd."""
+        """Return whether this is integer arithmetic on GpSimd."""
         steps = [(self.op0, self.operand0, self.imm0)]
         steps += [] if self.op1 == "bypass" else [(self.op1, self.operand1, self.imm1)]
         kind = self.src.dtype
@@ -303,7 +303,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     def compute(self) -> DType:
         return select_compute(self.predicate.dtype, self.dst.dtype, self.src.dtype)
 
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+    def accessed_elements(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         return (tiles["predicate"] == 0) if self.reverse_pred else (tiles["predicate"] != 0)
 
     def body(self, s: ScalarFunctions[V], dst: V, src: V, predicate: V) -> V:

@@ -77,12 +77,12 @@ class TracedOperation:
 
 
 class UnwrittenTiles:
-    """The origins of one program's run. ``meant`` returns the elements that data select, where data are known: flat
-    indices in the buffer."""
+    """The origins of one program's run. ``selected_by_data``, where data are known, returns the elements that they
+    select: flat indices in the buffer."""
 
-    def __init__(self, meant: Callable[[Op], np.ndarray] | None = None) -> None:
+    def __init__(self, selected_by_data: Callable[[Op], np.ndarray] | None = None) -> None:
         self.origins: list[FreshTile] = []
-        self.meant = meant
+        self.selected_by_data = selected_by_data
 
     def perform(self, op: Op, shadows: Sequence[Shadow], values: Sequence[int], at: Callable[[], Location | None]
                 ) -> list[Shadow]:
@@ -167,8 +167,9 @@ class UnwrittenTiles:
         view, axes, (_, counts, active) = self.view(traced, number), traced.axes(number), traced.part
         filled = np.broadcast_to(np.asarray(0, NUMBER) if numbers is None else numbers, view.shape)
         op, shadow = traced.op, traced.shadows[number]
-        if self.meant is not None and not op.mask and traced.operands[number][0].name == op.addressed_by_data:
-            shadow.reshape(-1)[self.meant(op)] = filled.max(initial=0)  # type: ignore[union-attr]
+        field = traced.operands[number][0]
+        if self.selected_by_data is not None and not op.mask and field.name == op.addressed_by_data:
+            shadow.reshape(-1)[self.selected_by_data(op)] = filled.max(initial=0)  # type: ignore[union-attr]
         elif active is not None and axes is not None:
             which, moved = np.broadcast_to(active, counts), {a for a, n in zip(axes, view.shape) if n > 1}
             inside = which.any(axis=tuple(a for a in range(which.ndim) if a not in moved), keepdims=True)
