@@ -48,7 +48,7 @@ class StridedMemory(NamedTuple):
                 "typestr": f"|V{self.itemsize}"}
 
     def overlaps(self, other: "StridedMemory") -> bool:
-        """Return whether two arguments have a byte in common. The function does not touch their memory."""
+        """Return whether two arguments may have a byte in common. The method does not touch their memory."""
         try:
             return np.shares_memory(np.asarray(self), np.asarray(other), max_work=MOST_WORK)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
@@ -56,7 +56,7 @@ class StridedMemory(NamedTuple):
 
     @property
     def repeats(self) -> bool:
-        """Whether two of the elements share memory."""
+        """Return whether two of the elements share memory."""
         axes = sorted((abs(step), extent) for step, extent in zip(self.strides, self.shape) if extent > 1)
         reach = self.itemsize
         for step, extent in axes:
@@ -99,13 +99,13 @@ class ArgumentMemory:
         while new_pairs := [(a, b) for a, b in pairs if (a, b) not in self.overlaps
                             and not copied.isdisjoint((memory[a], memory[b]))]:
             self.overlaps += new_pairs
-            # so that a call that is refused changes nothing
+            # Both arrays of a pair are copied, so that a call that ``check`` refuses changes nothing.
             copied |= {memory[k] for pair in new_pairs for k in pair}
         copies = {m: np.array(a, order="C", subok=False) for m, a in zip(memory, originals) if m in copied}
         self.arrays = [copies[m].view(a.dtype) if m in copied else np.asarray(a) for m, a in zip(memory, originals)]
 
     def check(self, updated: Collection[int]) -> None:
-        """Raise an error if a parameter of these numbers cannot be updated."""
+        """Raise an error if an array with one of these numbers cannot be updated."""
         for number in updated:
             if not self.originals[number].flags.writeable:
                 raise ReadOnlyArgument(name=self.names[number]).here()

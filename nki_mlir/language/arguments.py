@@ -77,7 +77,7 @@ class NestedArgument(BadArgument):
     fix = "pass its tensors and numbers in plain lists or dicts"
 
 
-DEPTH = 100                         # of containers and objects in each other
+DEPTH = 100                         # most levels of nested containers and objects
 SIMPLE = {type(None), bool, int, float, str}
 NOTHING = object()                  # no argument is this object
 TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
@@ -120,9 +120,9 @@ ENTERED_VALUES = {
 def explained(error: Exception, values: Mapping[str, object]) -> Exception:
     """Return the error that explains a Python error in a kernel.
 
-    It is ``NoTensor`` if the kernel reads the shape, dtype or elements of an argument that is not a tensor,
-    ``EndlessRecursion`` for Python's ``RecursionError``, ``CalledValue`` if the kernel calls a value, ``EnteredValue``
-    if it uses one in ``with``, else ``error`` itself, with a note that says the fix if there is one.
+    ``NoTensor``: the kernel reads the shape, dtype or elements of an argument that is not a tensor.
+    ``EndlessRecursion``: Python raised ``RecursionError``. ``CalledValue``: the kernel calls a value. ``EnteredValue``:
+    the kernel uses one in ``with``. Other errors are returned unchanged, with a note that says the fix if there is one.
     """
     if isinstance(error, NkiMlirError):
         return error
@@ -389,9 +389,10 @@ def defaults_of(function: object) -> tuple[object, ...]:
 
 
 class Read(NamedTuple):
-    """A signature, and the defaults when it was read, which a program may change. ``bound``: without ``self``.
+    """The signature of a function, and the function's defaults when it was read: a program may change them later.
 
-    ``plain`` are names and defaults if all parameters are of the usual kind.
+    ``bound``: the function is a bound method, whose signature has no ``self``. ``plain`` has the names and the defaults
+    of the parameters if each can be passed by position and by name, else None.
     """
 
     bound: bool
@@ -404,6 +405,7 @@ _read: WeakKeyDictionary[object, Read] = WeakKeyDictionary()          # entries 
 
 
 def read(function: Any) -> Read:
+    """Return the signature of a function, memoized as long as the function keeps its defaults."""
     owner: Any = getattr(function, "__func__", function)                # Python creates a bound method for each use
     hashable, bound, defaults = owner.__hash__ is not None, owner is not function, defaults_of(function)
     parsed = _read.get(owner) if hashable else None

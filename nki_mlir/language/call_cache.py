@@ -193,7 +193,7 @@ class ArrayRun:
         self.updated = {*returned, *capture.updated}
         self.detached = returned if mode in DETACHED else []
         self.is_one = capture.structure == "one"
-        self.new = capture.results[0].shared if self.is_one else None           # the index of a result that is new
+        self.new = capture.results[0].shared if self.is_one else None           # the number of a single new array
 
     def fits(self, arrays: Sequence[np.ndarray]) -> bool:
         """Return whether the arrays that the call updates may be written."""

@@ -38,7 +38,8 @@ def leave_for_profilers(capture: "Specialization") -> None:
 
 @alone
 def leave_in_cache(capture: "Specialization") -> None:
-    """Write the compiled kernel as a framework of lazy tensors does; nothing if it cannot be compiled or written."""
+    """Write the compiled kernel to the cache, as a framework of lazy tensors does. Ignore a kernel that does not
+    compile, and a folder that cannot be written."""
     number, digest = int(capture.key[:15], 16), capture.key[16:24]
     folder = Path(os.environ.get("NEURON_COMPILE_CACHE_URL") or CACHE) / "nki_mlir" / f"MODULE_{number}+{digest}"
     try:

@@ -26,7 +26,7 @@ class BadAddress(KernelError):
     fix = "give addresses inside the memory, on legal start partitions"
 
 
-class InitialisedAllocation(KernelError):
+class InitializedAllocation(KernelError):
     code = "err_tensor_creation_on_scratchpad_with_init_value_not_supported"
     message = "a tensor with a direct allocation is created with an initial value"
     fix = "create it with nl.ndarray, then write it: t[...] = value"
@@ -105,7 +105,8 @@ class Allocation(NamedTuple):
 
 
 def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
-    """Return the index modulo the tiles, row-major; surplus entries on either side do not count."""
+    """Return the number of a slot: each index modulo its number of tiles, in row-major order. Surplus entries of either
+    sequence do not count."""
     total = 0
     for i, n in zip(index, tiles):
         total = total * n + i % n
@@ -113,7 +114,7 @@ def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
 
 
 def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
-    """Allocate tiles in turn on ``par`` partition slots and ``free`` address slots."""
+    """Return the allocator that assigns blocks in turn to ``par`` partition slots and ``free`` address slots."""
     def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
         return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
     return Allocation(SBUF, address)
@@ -121,7 +122,7 @@ def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: S
 
 def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
                 free: Sequence[int]) -> Allocation:
-    """Allocate tiles in turn on ``banks`` banks."""
+    """Return the allocator that assigns blocks in turn to ``banks`` banks, partition slots and address slots."""
     def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
         return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
                 base_addr + linear(idx, free) * fdim_size)

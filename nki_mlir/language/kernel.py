@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels: decorated functions that are captured once per specialisation and run on an executor.
+"""Kernels: decorated functions that are captured once per specialization and run on an executor.
 
 ``kernel(*arguments)`` runs a grid of no dimensions, ``kernel[g0, g1](*arguments)`` one program per point. NumPy arrays
-give NumPy results; tensors of a framework are handed to ``nki_mlir.frameworks``; called from another kernel it is
-inlined.
+give NumPy results. The adapter in ``nki_mlir.frameworks`` runs calls with tensors of a framework. A kernel that another
+kernel calls is inlined.
 """
 
 import functools
@@ -148,8 +148,8 @@ class Kernel(Derived):
 
     @without_internal_frames
     def __getitem__(self: K, grid: object) -> K:
-        """Return the kernel with a launch grid. The kernel memoizes it for integers, since each call by a grid asks for
-        it again, until one of them gets another attribute."""
+        """Return the kernel with a launch grid. For a grid of integers the kernel memoizes it, since each call
+        ``kernel[grid](...)`` needs it, until the kernel or a copy with a grid gets another attribute."""
         if not (type(grid) is int or (type(grid) is tuple and {*map(type, grid)} == {int})) or is_traced():
             return self.launched(grid)
         kernel: K | None = self.launches.get(self.launch_key(grid))
@@ -244,7 +244,7 @@ class Kernel(Derived):
                                        "fix: define the kernel at the top of a module")
         return kernel_named, arguments
 
-    # -- specialising --------------------------------------------------------------------------------------------------
+    # -- specializing --------------------------------------------------------------------------------------------------
     @property
     def platform(self) -> str:
         return self.target or TARGET.text() or self.options.get("platform_target") or DEFAULT_TARGET
@@ -326,7 +326,7 @@ class Kernel(Derived):
 
     @property
     def static(self) -> bool:
-        """Whether the compiler writes all descriptors of transfers, so that no engine generates any."""
+        """Return whether the compiler writes all descriptors of transfers, so that no engine generates any."""
         return "--disable-dge" in str(self.options.get("additional_compile_opt") or "").split()
 
     def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
@@ -358,7 +358,7 @@ class Kernel(Derived):
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
     def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str) -> Any:
-        """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
+        """Run on NumPy arrays and return NumPy arrays. Parameters that the kernel writes are updated in place."""
         bound = self.bind(arguments, keywords, is_array, self.describe)
         memory = ArgumentMemory(bound.tensors, [s.name for s in bound.specs])
         inputs = memory.arrays

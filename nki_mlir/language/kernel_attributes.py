@@ -30,8 +30,8 @@ class Derived:
     __wrapped__: Callable[..., object]
     fixed: tuple[object, ...]
     identity: str
-    launches: dict[object, Any]         # the kernel with launch grids
-    among: dict[object, Any]            # the ``launches`` that have the kernel
+    launches: dict[object, Any]         # copies of the kernel with a launch grid, by grid
+    among: dict[object, Any]            # the ``launches`` that contain this kernel
 
     def memoized(self, key: object, kernel: T) -> T:
         """Memoize the kernel with a launch grid, and return it."""
@@ -47,6 +47,6 @@ class Derived:
         raise AttributeError(text, name=name, obj=self)
 
     def without_result(self) -> str:
-        """Return what explains that there is no ``benchmark_result``."""
+        """Return the text of the error for a missing ``benchmark_result``, with the fix."""
         name = self.__name__
         return f"{name} is not measured: call measured = nki.benchmark({name}), then read measured.benchmark_result"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decorators and launchers of kernels for both packages: ``jit``, ``benchmark`` and their kin.
+"""Decorators and launchers of kernels for both packages: ``jit``, ``trace``, ``baremetal``, ``benchmark`` and others.
 
 Options that public code passes, but that only the vendor's compiler reads (``debug_kernel``, ``show_compiler_tb``,
 ``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are stored on the kernel; profiles
@@ -65,7 +65,7 @@ class ArgumentsOfKernel(KernelError, TypeError):
 
 def takes_kernel(decorator: F) -> F:
     """Make a decorator of kernels refuse arrays: users pass them when they mean to call the kernel."""
-    position = decorator.__code__.co_varnames[0] == "self"      # of the kernel among the arguments
+    position = decorator.__code__.co_varnames[0] == "self"      # of the kernel: 1 after ``self``
 
     @wraps(decorator)
     @without_internal_frames
@@ -90,12 +90,13 @@ class IgnoredOption(UserWarning):
     """Warns that a decorator of kernels ignores an option that it does not know."""
 
 
-def meant(option: str) -> str:
-    """Suggest an option that the release has."""
+def did_you_mean(option: str) -> str:
+    """Return the fix for an unknown option that resembles ``option``."""
     return f"did you mean {option}=?"
 
 
-def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str], str] = meant) -> dict[str, object]:
+def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str], str] = did_you_mean
+               ) -> dict[str, object]:
     """Return the attributes of a kernel that the options of a decorator change. ``suggestion`` says what to do instead
     of a name that resembles an option."""
     if not isinstance(mode, str) or mode not in MODES:
@@ -132,7 +133,7 @@ class Decorators:
     executor's name, ``suggestion`` says what to do instead of a name that resembles an option."""
 
     def __init__(self, kernel_of: Callable[[object], Any], simulator: str,
-                 suggestion: Callable[[str], str] = meant) -> None:
+                 suggestion: Callable[[str], str] = did_you_mean) -> None:
         self.kernel_of, self.simulator, self.suggestion = kernel_of, simulator, suggestion
 
     def decorated(self, kernel: object, changes: dict[str, object]) -> Any:
@@ -234,11 +235,11 @@ class Decorators:
     @takes_kernel
     def benchmark(self, kernel: Callable[..., object] | None = None, warmup: int = 10, iters: int = 100,
                   **kwargs: object) -> Any:
-        """Decorate a kernel whose calls record a modelled latency, and write the files of baremetal.
+        """Decorate a kernel whose calls record a modeled latency, and write the files of baremetal.
 
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
-            warmup: no effect: modelled times do not vary
+            warmup: no effect: modeled times do not vary
             iters: no effect
             kwargs: as for baremetal
 
@@ -264,7 +265,7 @@ class Decorators:
                 save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
                 profile_nth: int = 1, num_execs: int | None = None, **kwargs: object) -> Any:
-        """Decorate a kernel whose calls write the program, its modelled time and its profile into a folder.
+        """Decorate a kernel whose calls write the program, its modeled time and its profile into a folder.
 
         Arguments:
             func: the function or kernel; without it the result is a decorator

@@ -26,7 +26,7 @@ from nki_mlir.scalar.tokens import alu_token
 
 
 class ReductionOperand(KernelError, TypeError):
-    """``nl.loop_reduce(...)`` in an expression."""
+    """``nl.loop_reduce(...)`` is used in an expression."""
 
     code = "NKI-LOOP-REDUCE"
     message = "the result of nl.loop_reduce is not a tile until it is assigned: it is complete after the loops"
@@ -39,11 +39,11 @@ class LoopReduction(Unassigned):
 
     value: View
     op: str
-    first: object                  # a condition on loop variables: True, False or a Mask
+    first: object                  # whether this is the first iteration: True, False or a Mask on loop variables
     mask: object
-    at: object                     # the call
-    outside: Turn | None           # the iteration around the loops
-    numbers: tuple[int, ...]       # of the variables whose loops the builder does not run
+    at: object                     # the key of the call (``call_of_kernel``)
+    outside: Turn | None           # the iteration around the reduced loops
+    numbers: tuple[int, ...]       # of the variables of loops that the builder does not run
 
     pass_instead: ClassVar = ReductionOperand.fix
 
@@ -79,13 +79,13 @@ class LoopReduction(Unassigned):
     __getitem__ = refused
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):           # that Python or NumPy looks for
+        if name.startswith("__"):           # Python or NumPy looks for it
             raise AttributeError(name)
         self.refused()
 
     def begins_again(self, target: View | None) -> bool:
-        """Return whether the current numbers of the loops that the builder does not run begin a reduction into this
-        target: they are its first numbers, or it has had them before."""
+        """Return whether this call begins a reduction into the target. With loops that the builder does not run it does
+        if the numbers of their variables are the first for this target, or repeat earlier ones."""
         if not self.numbers:
             return True
         elements = None if target is None else (target.buffer, target.partition, target.free, target.dims)
@@ -127,14 +127,17 @@ def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = Non
 
 
 def call_of_kernel() -> object:
-    """Return a key of the instruction of the kernel's code that calls the language."""
+    """Return a key of the instruction in the kernel's bytecode that calls the language."""
     frame = user_frame()
     return frame and (frame.f_code, frame.f_lasti)
 
 
 def turn_of(key: object, variable: Index) -> Turn | None:
-    """Return the current iteration of the loop that has this variable; None if the builder does not run it. Each time
-    that the kernel reaches the same variable, ``key`` is the same: a number may be that of several loops."""
+    """Return the current iteration of the loop that has this variable; None if the builder does not run it.
+
+    ``key`` identifies the variable in the kernel's code. A number may be the current one of several loops: the calls
+    with one key together show which of them has the variable.
+    """
     sites = active().properties.setdefault("loops of reductions", {})
     turns = [turn for turn in outward(active().touches.turn) if (
         turn.loop.symbol in variable.symbols if variable.symbols else turn.number == variable.const)]

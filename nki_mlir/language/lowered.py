@@ -235,7 +235,7 @@ class Lowered:
         return lower, self.lowered_from
 
     def __deepcopy__(self, memory: object) -> "Lowered":
-        return Lowered(self.specialization, self.lowered_from)          # its modules may be changed
+        return Lowered(self.specialization, self.lowered_from)          # without the modules, which a caller may change
 
     @without_internal_frames
     def as_text(self, level: str = "nki") -> str:

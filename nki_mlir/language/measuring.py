@@ -35,7 +35,7 @@ M = TypeVar("M", bound="MeasuredKernel")
 
 @dataclass(frozen=True)
 class Latency:
-    """One latency for all percentiles, since modelled times do not vary."""
+    """One latency for all percentiles, since modeled times do not vary."""
 
     microseconds: float
 
@@ -51,7 +51,7 @@ class BenchmarkResult:
     nc_latency: Latency
     interval: tuple[float, float]           # microseconds: contains a device's latency with 80 % probability
     source: str = SOURCE
-    cores: int = 1                          # that are timed together
+    cores: int = 1                          # cores that are timed together
 
     @property
     def latency(self) -> Latency:

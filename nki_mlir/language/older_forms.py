@@ -4,7 +4,7 @@
 from nki_mlir.capture.builder import Builder, current
 from nki_mlir.environment import is_strict
 
-REPORTED = "reports_older_forms"                # of a builder's properties
+REPORTED = "reports_older_forms"                # key in a builder's properties
 
 
 class OlderFormWarning(UserWarning):

@@ -62,7 +62,7 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
     if isinstance(value, (*NUMBER_CLASSES, Index)):
         value = as_tile(value, creation.as_operand(dst), dst.dtype)
     if dst.ndim == 1 and isinstance(value, View) and value.shape == (1, dst.shape[0]):
-        dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
+        dst = dst.with_unit_dims([0], 2)            # so that a tile's row is a row of the tensor
     target = creation.as_operand(dst)
     require_space("store", "value", value, SBUF, PSUM)
     value = creation.located(match_destination, value, target.shape, "store")
@@ -137,7 +137,7 @@ class LastResult(NamedTuple):
 
     result: View
     operand: View
-    op: Op | None                  # the operation before, if the mask is False
+    op: Op | None                  # the last emitted one; an earlier one if the mask is False
     cls: type[Op]
     views: Views
     mask: object                 # False: it selects no element
@@ -148,13 +148,13 @@ class LastResult(NamedTuple):
 
     @property
     def writes_more(self) -> bool:
-        """Whether the operation has other results."""
+        """Return whether the operation has other results."""
         return len(self.cls.outputs) > 1 and any(
             name != "dst" and self.views.get(name) is not None for name in self.cls.outputs)
 
     @property
     def is_masked(self) -> bool:
-        """Whether some elements of the result are not written."""
+        """Return whether some elements of the result are not written."""
         for view in self.views.values():
             if view is not None and view.mask is not None:
                 return True
@@ -236,7 +236,7 @@ def result_dtype(op: str, left: object, right: object, dtype: object, boolean: b
     promoted = promote(a, b)
     if (promoted is FLOAT32 and a is not promoted and b is not promoted and ALU[op].on_bits
             and _is_integer(a) and _is_integer(b)):
-        return UINT32               # all bits of both operands
+        return UINT32               # which has all bits of both operands
     return UINT8 if promoted is BOOL else promoted
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 PARSER = "the parser of nki 0.2 to 0.6"
-LOOPS = ("fori_loop", "while_loop")                 # whose bodies may be inner functions
+LOOPS = ("fori_loop", "while_loop")                 # their bodies may be inner functions
 DECORATORS = ("jit", "staticmethod", "dataclass")
 
 

@@ -66,7 +66,7 @@ class Traced:
     buffers: list[Buffer]
     structure: str | None
     unwritten: set[int] = field(default_factory=set)                # indices of the buffers that it does not write
-    idle_loops: Sequence[Location] = ()                             # a possible reason
+    idle_loops: Sequence[Location] = ()                             # loops without iterations, a possible reason
     updated: Sequence[Buffer] = ()                                  # the parameters that it writes
 
 

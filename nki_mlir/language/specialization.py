@@ -147,8 +147,11 @@ class Specialization:
 
     @property
     def makers_of_repeated_calls(self) -> list[Callable[[], np.ndarray]]:
-        """Return the allocators for calls after the first one, which has shown the elements that the kernel does not
-        write: these allocators do not fill small buffers either if the kernel writes them completely."""
+        """Return the allocators for calls after the first one.
+
+        The first call has shown which elements the kernel does not write. So these allocators fill no small buffers
+        either if the kernel writes them completely.
+        """
         complete = {n for n, missing in self.missing.items() if missing is None}
         if self.effects or not complete or len(self.modules) > 1:
             return self.makers
@@ -175,8 +178,8 @@ class Specialization:
 
     @exclusive_property
     def missing(self) -> dict[int, Any]:
-        """Return the elements of each shared buffer that no program writes, by its number: None if there are none, no
-        entry if that is undecided."""
+        """Return the elements of shared buffers that no program writes, by the number of the buffer. An entry is None
+        if there are none; a buffer without an entry is undecided."""
         from nki_mlir.targets.interpreter.unwritten_outputs import left_out  # start-up: loads MLIR
         return left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
 
@@ -188,7 +191,7 @@ class Specialization:
 
     @property
     def repeats(self) -> bool:
-        """Whether a call only computes results: it has no warnings to repeat, and leaves no elements out."""
+        """Return whether a call only computes results: it has no warnings to repeat, and leaves no elements out."""
         return self.structure in ("one", "tuple") and not self.left_out and not self.captured.verdict.races
 
     def report_left_out(self) -> None:

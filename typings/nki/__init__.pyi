@@ -29,11 +29,11 @@ def baremetal(kernel=None, **kwargs) -> Any:
 
 
 def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
-    """Decorate a kernel whose calls record a modelled latency, and write the files of baremetal.
+    """Decorate a kernel whose calls record a modeled latency, and write the files of baremetal.
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        warmup: no effect: modelled times do not vary
+        warmup: no effect: modeled times do not vary
         iters: no effect
         kwargs: as for baremetal
 
@@ -77,7 +77,7 @@ def jit(fn=None, mode='auto', **kwargs) -> Any:
 
 
 def profile(func=None, working_directory=None, save_neff_name='file.neff', save_trace_name='profile.ntff', additional_compile_opt='', overwrite=False, profile_nth=1, num_execs=None, **kwargs) -> Any:
-    """Decorate a kernel whose calls write the program, its modelled time and its profile into a folder.
+    """Decorate a kernel whose calls write the program, its modeled time and its profile into a folder.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator

@@ -579,7 +579,7 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
 
 
 class oob_mode(Enum):
-    """The reaction of an indirect DMA to an index out of bounds: an error, or to skip the element."""
+    """The reaction of an indirect DMA to an index out of bounds: ``error`` raises one, ``skip`` skips the element."""
 
     error = 0
     skip = 1

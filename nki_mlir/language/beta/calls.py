@@ -70,8 +70,8 @@ class Beta(Generation):
         return BadCall(what=text, form=call_of(function.title, function.__signature__)).here()
 
     def cross(self, function: Function, arguments: dict[str, Any]) -> object:
-        """Emit ``dst = function(...)``, or return the result if the call has no ``dst``. The function has the same name
-        in this generation."""
+        """Make a call in a form of the current generation: assign the result to ``dst``, or return it if the call has
+        no ``dst``. ``function`` is the function of that name in this generation."""
         remaining, dst = dict(arguments), arguments.get("dst")
         remaining.pop("name", None)
         if dst is not None and "dst" not in function.parameters:
@@ -140,7 +140,7 @@ def bind_module(names: dict[str, object], module: str) -> None:
 
 # -- calls in the current generation's forms ---------------------------------------------------------------------------
 def filled(dst: Any, arguments: dict[str, object]) -> dict[str, object]:
-    """Return the arguments of ``memset`` for a tile like the destination."""
+    """Return the arguments of ``memset``, with the shape and the dtype of the destination."""
     return {"shape": dst.shape, "dtype": dst.dtype, **arguments}
 
 
@@ -153,20 +153,20 @@ def pattern(dst: Any, arguments: dict[str, Any]) -> Index:
 
 
 def counted(dst: Any, arguments: dict[str, object]) -> dict[str, object]:
-    """Return the arguments of ``iota`` with its expression."""
+    """Return the arguments of ``iota``, with an index expression in place of the pattern."""
     return {"expr": pattern(dst, arguments), "dtype": dst.dtype, **arguments}
 
 
 def selected(dst: object, arguments: dict[str, object]) -> dict[str, object]:
-    """Return the arguments of ``affine_select`` with its condition."""
+    """Return the arguments of ``affine_select``, with a condition in place of the pattern and ``cmp_op``."""
     form, compare = pattern(dst, arguments), getattr(arguments.pop("cmp_op", None), "nki_token", "equal")
     return {"pred": {"equal": form == 0, "greater": form > 0, "greater_equal": form >= 0, "less": form < 0,
                      "less_equal": form <= 0}[compare], **arguments}
 
 
 def added(dst: object, arguments: dict[str, object]) -> dict[str, object]:
-    """Check that ``nc_matmul`` overwrites the destination: loops are not unrolled here, so that it cannot decide to
-    add."""
+    """Check that ``nc_matmul`` overwrites the destination: loops of this generation stay rolled, so that one call may
+    be both the first product of a sum and a later one."""
     if arguments.pop("accumulate", None) is not False:
         raise BadCall(what="nc_matmul() with dst needs accumulate=False here, and overwrites dst; "
                            "write dst += nc_matmul(stationary, moving) for a sum", form="nc_matmul(stationary, moving)"

@@ -8,10 +8,10 @@ from nki_mlir.capture.errors import unknown
 
 
 class NamesMembers(enum.EnumMeta):
-    """The class of enumerations whose errors about a missing member suggest one."""
+    """The class of enumerations. Its error for an unknown member suggests one."""
 
     def __getattr__(cls, name: str) -> Any:
-        members = cls.__dict__.get("_member_map_", {})         # which Python 3.10 and 3.11 look up here
+        members = cls.__dict__.get("_member_map_", {})         # Python 3.10 and 3.11 look members up here
         if name in members:
             return members[name]
         raise unknown(f"nisa.{cls.__name__}", name, members, {})
@@ -44,7 +44,7 @@ class dge_mode(enum.Enum, metaclass=NamesMembers):
 
 
 class oob_mode(enum.Enum, metaclass=NamesMembers):
-    """The reaction of an indirect DMA to an index out of bounds: an error, or to skip the element."""
+    """The reaction of an indirect DMA to an index out of bounds: ``error`` raises one, ``skip`` skips the element."""
 
     error, skip = 0, 1
 

@@ -22,7 +22,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.creation import MemoryRegion, ParDim, makes, unique_name
 from nki_mlir.language.creation import constant as shared_constant
-from nki_mlir.language.direct_allocation import Allocation, InitialisedAllocation
+from nki_mlir.language.direct_allocation import Allocation, InitializedAllocation
 from nki_mlir.language.functions import TileSize, token
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
 from nki_mlir.language.loop_reductions import loop_reduce
@@ -113,7 +113,7 @@ def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Any:
 def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> View:
     memory = _space(buffer)
     if "allocation" in memory:
-        raise InitialisedAllocation().here()
+        raise InitializedAllocation().here()
     if memory["space"] == HBM:
         raise HbmInitialValue().here()
     return creation.filled(shape, value, dtype, name=name, **memory)
@@ -251,7 +251,7 @@ def all(x: View, axis: object, *, dtype: object, mask: object) -> View:
 globals().update(DTYPES, **{n: _binary(n) for n in (*functions.ARITHMETIC, *functions.BITWISE, *functions.VERDICTS)},
                  **{n: _positional(n) for n in functions.MODULI}, **{n: _unary(n) for n in functions.UNARY},
                  **{n: _reduction(n, op) for n, op in functions.REDUCTIONS.items()},
-                 range=range)                   # of older code: Python's
+                 range=range)                   # Python's, by a name of older kernels
 bind_module(globals(), "nki.language")
 __doc__ = Contents(__doc__ or "", "nki.language", BETA.name)
 __dir__ = listing(globals(), "nki.language", BETA.name, "Tensor", "range")

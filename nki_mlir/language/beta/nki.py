@@ -12,7 +12,7 @@ jit, trace, baremetal, benchmark, profile, simulate_kernel = (
     _decorators.simulate_kernel)
 
 __all__ = ["baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"]
-MODULES = ("compiler", "errors", "isa", "language", "typing")           # which are parts of it
+MODULES = ("compiler", "errors", "isa", "language", "typing")           # submodules
 
 
 def __dir__() -> list[str]:

@@ -62,7 +62,7 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
     if not extents or min(extents) < least:
         core_rule(False, creation.EmptyDimension, what=f"a tensor of shape {list(extents)} has an empty dimension")
-    if hasattr(buffer, "memory"):                               # a ``Window`` that the kernel has created
+    if hasattr(buffer, "memory"):                               # a ``Window`` of the kernel
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view
     memory_region, kind = region(buffer), dtype_argument(dtype)

@@ -152,8 +152,8 @@ def nesting() -> Iterator[None]:
 
 @contextmanager
 def iteration(builder: Any, loop: LoopRun, number: int) -> Iterator[None]:
-    """Mark the block as an iteration of a loop in simulation: capture refuses tensors that it creates and that the
-    kernel uses after it."""
+    """Mark the block as an iteration of a loop in simulation: like capture, the simulator then refuses tensors that the
+    iteration creates and the kernel uses after it."""
     outside = builder.touches.turn
     builder.touches.enter(loop, number)
     try:
@@ -304,17 +304,17 @@ def while_statement() -> ast.While | None:
     return node if node is not None and isinstance(node.test, (ast.Name, ast.Attribute)) else None
 
 
-def asked_by_while() -> bool:
+def is_while_condition() -> bool:
     """Return whether a ``while`` evaluates the truth of a register, so that its loop may run on the device."""
     frame = user_frame()
-    asking: dict[object, bool] = active("a register").properties.setdefault("asking_places", {})
+    by_instruction: dict[object, bool] = active("a register").properties.setdefault("while_conditions", {})
     key = None if frame is None else (frame.f_code, frame.f_lasti)
-    if key not in asking:
+    if key not in by_instruction:
         node = while_statement()
         if node is not None:
             check_jumps(node)
-        asking[key] = node is not None
-    return asking[key]
+        by_instruction[key] = node is not None
+    return by_instruction[key]
 
 
 def while_register(register: VirtualRegister) -> bool | None:
@@ -344,7 +344,7 @@ def while_register(register: VirtualRegister) -> bool | None:
 def truth(register: VirtualRegister) -> bool:
     """Return the truth of a register, which only the condition of a ``while`` may use."""
     value = register.value
-    going = while_register(register) if value is None else (value != 0 if asked_by_while() else None)
+    going = while_register(register) if value is None else (value != 0 if is_while_condition() else None)
     if going is None:
         raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
                            "or a register alone as the condition of while",

@@ -178,7 +178,7 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
         fix = "start the slice at 0 or more, and before its end"
         if stop > extent:
             fix = f"end the slice at {extent}, for example with min(stop, {extent})"
-            if item.step is not None and 0 < start < (size := stop - start) <= extent:            # as of nl.ds
+            if item.step is not None and 0 < start < (size := stop - start) <= extent:            # nl.ds sets the step
                 fix += (f"; nl.ds({start}, {size}) takes a start and a size, so {start} up to {size} is "
                         f"nl.ds({start}, {size - start})")
         out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension",

@@ -65,8 +65,8 @@ for _method in (*BINARY, *UNARY):
 
 
 class InstructionNumbers:
-    """The labels of the instructions in a kernel or in the body of a dynamic loop: they do not depend on how often its
-    Python runs."""
+    """Numbers the instructions of a kernel, or of a dynamic loop's body. Their labels do not depend on how often the
+    body's Python runs."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix, self.count = prefix, 0

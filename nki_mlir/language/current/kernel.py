@@ -54,7 +54,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
-NESTED = 8                                                  # sequences in each other that a launch grid may be
+NESTED = 8                                                     # depth of the nested sequences of a launch grid
 ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to which calls write compiled kernels
 
 C = TypeVar("C", bound="Kernel")
@@ -281,9 +281,11 @@ class Kernel(CoreKernel):
         return result
 
     def check_grid_argument(self, builder: Builder, grid: object) -> None:
-        """Raise an error if a kernel that loops over its programs itself, up to the extents in its parameter ``grid``
-        as ``nki-migrate`` writes them, is launched on several programs: each of them would compute the first program's
-        part only."""
+        """Raise an error if a kernel that loops over its programs itself is launched on several programs.
+
+        ``nki-migrate`` writes such loops, up to the extents in the parameter ``grid``. If these are 1, each program
+        would compute the first program's part only.
+        """
         is_one_program = isinstance(grid, (tuple, list)) and len(grid) > 0 and all(n == 1 for n in grid)
         if is_one_program and prod(builder.grid) > 1 and "reads_program" not in builder.properties:
             extents = ", ".join(map(str, builder.grid))

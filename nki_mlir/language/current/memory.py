@@ -137,7 +137,7 @@ tile_size = TileSize()
 # -- allocations -------------------------------------------------------------------------------------------------------
 @lru_cache(4096)
 def form_of_storage(*parts: object) -> object:
-    """Return an object for these properties of allocations; later it may be another one."""
+    """Return the object for these properties of allocations, another one after the cache has evicted it."""
     return object()
 
 
@@ -205,7 +205,7 @@ class Indirection:
 
     @property
     def picks_rows(self) -> bool:
-        """Whether the index moves along dimension 0. On chip that crosses partitions, which only DMA can do."""
+        """Return whether the index moves along dimension 0. On chip only DMA can cross partitions like that."""
         return self.kind == "vector" or (self.kind == "scalar" and self.dim == 0)
 
     def warn_of_steps(self, name: str, shape: Sequence[int], strides: Sequence[int]) -> None:

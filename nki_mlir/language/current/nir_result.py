@@ -17,7 +17,7 @@ from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType
 
-SOURCE = "model"                # of all times: the timing model
+SOURCE = "model"                # the timing model predicts all times
 
 
 class ArraySpec(NamedTuple):
@@ -89,7 +89,7 @@ class NirResult:
         assert nir.total_time_ns == round(nir.specialization.optimized.timing.total_ns)
         assert [s.shape for s in nir.output_specs] == [(4, 8)]
         assert np.array_equal(nir(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
-        bir, described = nir                            # as releases gave it that had a pair
+        bir, described = nir                            # earlier releases returned such a pair
         assert described.input_specs[0].name == "x"
     """
 
@@ -137,7 +137,7 @@ class NirResult:
 
     @property
     def is_tuple_return(self) -> bool:
-        """Whether the kernel returns several arrays."""
+        """Return whether the kernel returns several arrays."""
         return self.specialization.structure != "one"
 
     @property

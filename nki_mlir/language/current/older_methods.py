@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-OF_BUILTIN = {"max": "maximum", "min": "minimum"}         # functions of Python that compare -> of nl
+OF_BUILTIN = {"max": "maximum", "min": "minimum"}         # function of Python that compares -> function of nl
 
 
 class OlderMethods(TensorObject):
@@ -38,8 +38,8 @@ class OlderMethods(TensorObject):
     permute: "Callable[..., Self]"
     expand_dim: "Callable[..., Self]"
 
-    __bool__: ClassVar[Callable[["OlderMethods"], bool]]            # ``dynamic_loops`` assigns it: it refuses loops
-    _loop_instead: ClassVar[Callable[["OlderMethods"], str]]        # and this: the fix where a ``while`` compares
+    __bool__: ClassVar[Callable[["OlderMethods"], bool]]            # ``dynamic_loops`` assigns it; it refuses loops
+    _loop_instead: ClassVar[Callable[["OlderMethods"], str]]        # assigned there, too: the fix of ``while a < b``
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -99,7 +99,7 @@ def _split(dims: Sequence[Dim], cuts: Sequence[int]) -> list[Dim]:
 
 
 def _merged(split: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:
-    """Merge neighbouring dimensions that are dense in every view."""
+    """Merge neighboring dimensions that are dense in every view."""
     if not split or not split[0]:
         return [() for _ in split]
     groups = [[k] for k in range(len(split[0]))]

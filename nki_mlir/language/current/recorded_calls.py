@@ -23,12 +23,12 @@ PLAIN = frozenset((type(None), bool, int, float, str))
 # -- forms -------------------------------------------------------------------------------------------------------------
 @lru_cache(1 << 16)
 def _form(*parts: object) -> object:
-    """Return an object for these properties of tensors; later it may be another one."""
+    """Return the object for these properties of tensors, another one after the cache has evicted it."""
     return object()
 
 
 def form_of(tensor: NkiTensor) -> object:
-    """Return an object that tensors share which differ only in their memory and in where they start in it."""
+    """Return the object that is the same for tensors that differ only in their memory and in their start in it."""
     form = tensor.form
     if form is None:
         storage = tensor.storage

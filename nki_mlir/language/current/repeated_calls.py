@@ -56,7 +56,7 @@ def form_of_call(values: Iterable[object]) -> tuple[list[Hashable], list[NkiTens
     """
     form: list[Hashable] = []
     tensors: list[NkiTensor] = []
-    starts: dict[Buffer, tuple[int, int]] = {}              # by buffer its number, and where its first view starts
+    starts: dict[Buffer, tuple[int, int]] = {}              # buffer -> its number, the start of its first view
     for value in values:
         kind = type(value)
         if kind is NkiTensor:

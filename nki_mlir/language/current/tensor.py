@@ -66,7 +66,7 @@ class NkiTensor(OlderMethods):
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
         self.core: View | None = None                               # cached by ``core_view``
         self.form: object = None                                    # cached by ``repeated_calls.form_of``
-        if type(self) is not NkiTensor:                             # which refuses assignments
+        if type(self) is not NkiTensor:                             # NkiTensor refuses assignments
             self.__class__ = NkiTensor
 
     @classmethod
@@ -160,7 +160,7 @@ class NkiTensor(OlderMethods):
 
     @property
     def _has_rows(self) -> bool:
-        """Whether dimension 0 has a row for each element of an index tensor."""
+        """Return whether dimension 0 has a row for each element of an index tensor."""
         return self.indirection is not None and self.indirection.kind == "vector"
 
     @property

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The history of writes to memory: it decides whether a matmul without ``accumulate=``, or a summing DMA, adds.
 
-For PSUM it has flags per element: written; read since the write, which reveals a second sum on the elements of a first;
-last written by a product or by a zero fill, to which the hardware accumulates as documented. As long as instructions
-access complete buffers, one truth value stands for the flags of all elements.
+For PSUM it has flags of each element. ``WRITTEN``: an instruction has written it. ``READ``: an instruction has read it
+since, so that another sum on it is a second one. ``PRODUCT`` and ``ZERO``: a product, or a fill with zeros, wrote it
+last; the hardware accumulates to both as documented. As long as instructions access complete buffers, one truth value
+stands for the flags of all elements.
 
 Loops of the kernel's Python are unrolled, so the history is known when an instruction is emitted.
 """
@@ -133,7 +134,7 @@ def touched(storage: Storage, view: View) -> bool:
     buffer = view.buffer
     if (recorder := active().recorder) is not None:
         recorder.repeatable = False
-    if buffer.role == "input" or not storage.written_elements:    # other writes are known per buffer only
+    if buffer.role == "input" or not storage.written_elements:    # the buffer alone knows of other writes
         return buffer.role == "input" or buffer in active().first_writes
     flags = _no_flags(buffer)
     for elements in storage.written_elements:

@@ -180,7 +180,7 @@ class Function:
         def run(*values: object, **named: object) -> object:
             for need, name, at, default in looks:
                 value = named[name] if name in named else values[at] if at < len(values) else default
-                if (value is not None and need.is_asked(value)) or not name:
+                if (value is not None and need.applies_to(value)) or not name:
                     require_generation(need.generation, need.feature, need.instead)
             return function(*values, **named)
         return run
@@ -445,7 +445,7 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
             leave_out_outside_kernels(error)
             raise
     update_wrapper(call, function)
-    call.__dict__.pop("__signature__", None)            # the function's own: the record has the newest
+    call.__dict__.pop("__signature__", None)            # the Python function's; the record has the newest one
     call.__name__, call.__doc__ = record.title, record.description()
     call.record = call.__wrapped__ = record             # type: ignore[attr-defined]
     return call

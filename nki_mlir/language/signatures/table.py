@@ -80,7 +80,7 @@ class Need(NamedTuple):
     feature: str
     instead: str
 
-    def is_asked(self, value: object) -> bool:
+    def applies_to(self, value: object) -> bool:
         """Return whether a call with this value of the parameter has the need."""
         return not self.parameter or (getattr(value, "name", value) == self.value if self.value else value is not None)
 

@@ -386,7 +386,7 @@ class nc_version(Enum):
 
 
 class oob_mode(Enum):
-    """The reaction of an indirect DMA to an index out of bounds: an error, or to skip the element."""
+    """The reaction of an indirect DMA to an index out of bounds: ``error`` raises one, ``skip`` skips the element."""
 
     error = 0
     skip = 1
