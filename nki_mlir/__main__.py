@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 def mistake(script: str, module: str | None, with_device: bool) -> str:
-    """Return the error that the arguments name nothing that can run; empty if they do."""
+    """Return the error for arguments that name nothing that can run; "" for others."""
     if module is None and script.startswith("-"):
         return f"error: unknown option {script}\n\n{USAGE}"
     if module is not None and not is_found(module):

@@ -32,7 +32,7 @@ os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_i
 
 def free_in_child(lock: L) -> L:
     """Return a lock that is free in a forked child, in which the thread that had acquired it does not exist."""
-    any_lock: Any = lock            # whose type does not list what the standard library's own do in a child
+    any_lock: Any = lock            # the type does not list the method by which the standard library frees its locks
     os.register_at_fork(after_in_child=any_lock._at_fork_reinit)
     return lock
 
@@ -50,9 +50,9 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
 def uncollected() -> Iterator[None]:
     """Disable cyclic garbage collection in the ``with`` block.
 
-    After it the objects of a large program are in the oldest generation: the next collection would examine them all,
-    for a second or more in which no signal is handled. After ``MOST`` objects a collection frees the objects of
-    programs that are no longer used.
+    At its end the objects of a large program move to the oldest generation: the next collection would examine them
+    all, for a second or more in which no signal is handled. After ``MOST`` moved objects a collection runs instead,
+    which frees the objects of programs that are no longer used.
     """
     global _moved
     collects = gc.isenabled()
@@ -73,15 +73,15 @@ def uncollected() -> Iterator[None]:
 
 def to_oldest_generation() -> None:
     """Move all objects to the oldest generation of the garbage collector, which it rarely examines."""
-    if gc.get_freeze_count() == 0:          # else other code has frozen some objects, which must stay frozen
+    if gc.get_freeze_count() == 0:          # unfreeze would free what other code has frozen
         gc.freeze()
         gc.unfreeze()
 
 
 @contextmanager
 def permanent_imports() -> Iterator[None]:
-    """Import without collections in the ``with`` block, and move the imported objects to the oldest generation at
-    once, which the collector would examine twice before."""
+    """Disable collections in the ``with`` block, which imports modules, and then move the imported objects to the
+    oldest generation: else the collector would examine them twice before it moves them there."""
     with uncollected():
         yield
         to_oldest_generation()
@@ -99,7 +99,10 @@ def keep_last_collection() -> None:
 
 
 class exclusive_property(Generic[T, R]):
-    """A property that is computed once, by one thread: a cached property has a separate lock until Python 3.12."""
+    """A property that is computed once, by the thread that holds the lock ``ALONE``.
+
+    Until Python 3.12 ``functools.cached_property`` has a separate lock, with which threads could wait for each other.
+    """
 
     def __init__(self, make: Callable[[T], R]) -> None:
         self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__

@@ -44,6 +44,6 @@ def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = No
         reason = " ".join(reason.split())
         raise UnreadableArray("cannot be read: " + (
             reason if len(reason) <= REASON else f"{reason[:REASON]}...")) from None
-    if not isinstance(array, np.ndarray):                       # an archive of this name
+    if not isinstance(array, np.ndarray):                       # an archive, which NumPy recognizes by its content
         raise UnreadableArray("the file is not an array, but an archive of arrays")
     return array if mmap_mode else array.astype(array.dtype.newbyteorder("="), copy=False)

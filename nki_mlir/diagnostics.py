@@ -138,8 +138,8 @@ class NkiMlirError(Exception):
         return self._filled(self.why), self._filled(self.fix)
 
     def _filled(self, template: str) -> str:
-        """Return a template with the values. A number of more digits than Python prints has its size in their place: a
-        message of megabytes would help nobody, and take minutes."""
+        """Return a template with the values. The size of a number replaces more digits than Python prints: a message of
+        megabytes would help nobody, and take minutes."""
         try:
             return template.format(**self.values)
         except ValueError:
@@ -250,7 +250,7 @@ LEVEL, _levels = EnvironmentVariable("NKI_MLIR_DEVICE_RULES"), {level.value: lev
 
 
 def device_rules() -> DeviceRules:
-    """Return the level that the environment sets."""
+    """Return the level that ``NKI_MLIR_DEVICE_RULES`` sets; raise ``UnknownRulesLevel`` for any other text."""
     level = LEVEL.text()
     if level not in _levels:
         raise UnknownRulesLevel(found=level)

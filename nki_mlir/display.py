@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rich displays of notebooks: MLIR with colours and folding, tables, pages; functions from text to HTML.
+"""Rich displays of notebooks: MLIR with colors and folding, tables, pages; functions from text to HTML.
 
-Colours follow the notebook's: only hues are set, with enough contrast on white and on black.
+Colors follow the notebook's: only hues are set, with enough contrast on white and on black.
 """
 
 import re
@@ -10,22 +10,22 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-ROWS = 12                       # of a table: the most that are shown at either end
+ROWS = 12                       # most rows, and columns, that a table shows at each end
 FOLDED = 4                      # lines: longer regions can be folded
 
 TOKEN = re.compile(r'(?P<comment>//.*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<value>%[\w$.-]+(?:#\d+)?)'
                    r"|(?P<symbol>[@^][\w$.-]+)|(?P<alias>[#!][\w$.-]+)|(?P<op>(?<![\w.<])[a-z_]\w*\.[\w.]+)|(?P<number>(?<!\w)-?\d[\w.+-]*)")
-COLOURS = {"comment": "#7a7a7a", "string": "#3a8a3a", "value": "#3d7fc4", "symbol": "#b0620e", "alias": "#9a5fc0",
+COLORS = {"comment": "#7a7a7a", "string": "#3a8a3a", "value": "#3d7fc4", "symbol": "#b0620e", "alias": "#9a5fc0",
            "op": "#c4487a", "number": "#15868a"}
 PRE = "margin:0;font-family:monospace;font-size:12px;line-height:1.35;white-space:pre;overflow-x:auto"
 
 
-def coloured(line: str) -> str:
-    """Return a line of MLIR with a colour for each kind of token."""
+def colored(line: str) -> str:
+    """Return a line of MLIR with a color for each kind of token."""
     pieces, last = [], 0
     for token in TOKEN.finditer(line):
         pieces.append(escape(line[last:token.start()]))
-        pieces.append(f'<span style="color:{COLOURS[token.lastgroup or "op"]}">{escape(token[0])}</span>')
+        pieces.append(f'<span style="color:{COLORS[token.lastgroup or "op"]}">{escape(token[0])}</span>')
         last = token.end()
     return "".join(pieces) + escape(line[last:])
 
@@ -41,18 +41,18 @@ def _block(lines: Sequence[str], first: int, end: int) -> str:
     while at < end:
         close = _closing(lines, at, end)
         if close - at > FOLDED:
-            pieces.append(f'<details open><summary style="list-style-position:outside">{coloured(lines[at])}</summary>'
+            pieces.append(f'<details open><summary style="list-style-position:outside">{colored(lines[at])}</summary>'
                         f"{_block(lines, at + 1, close)}</details>")
             at = close
         else:
-            pieces.append(f"<div>{coloured(lines[at]) or '&nbsp;'}</div>")
+            pieces.append(f"<div>{colored(lines[at]) or '&nbsp;'}</div>")
             at += 1
     return "".join(pieces)
 
 
 def _closing(lines: Sequence[str], at: int, end: int) -> int:
-    """Return the line that closes the region that a line opens: the first with equal or less indentation; else the
-    line itself."""
+    """Return the line that closes the region that line ``at`` opens: the next one that is not indented more. Return
+    ``at`` if it opens none."""
     if not lines[at].rstrip().endswith("{"):
         return at
     indentation = _indent(lines[at])
@@ -65,12 +65,12 @@ def _indent(line: str) -> int:
 
 
 def folded(title: str, body: str, is_open: bool = False) -> str:
-    """Return a part with a title that can be opened."""
+    """Return a body in HTML that the reader opens and closes by its title."""
     return f"<details{' open' if is_open else ''}><summary><b>{escape(title)}</b></summary>{body}</details>"
 
 
 def table(head: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table of texts."""
+    """Return a table with a head; its cells are the texts of values."""
     cells = "".join(f"<th>{escape(str(name))}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
@@ -87,7 +87,10 @@ def number(value: object) -> str:
 
 
 def tile(title: str, array: Any, shape: Sequence[int]) -> str:
-    """Return a tile: a row for each partition, its free elements in order; of a large one the first and last."""
+    """Return a table of a tile, with a row for each partition and a column for each free element.
+
+    Of a large tile it has only the first and the last rows and columns.
+    """
     columns = shown(shape[1])
     rows = [["..."] * (len(columns) + 1) if p is None else
             [p, *("..." if k is None else number(array[p][k]) for k in columns)] for p in shown(shape[0])]

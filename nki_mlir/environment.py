@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fast reads of environment variables, for those that every call of a kernel reads.
+"""Reads environment variables fast, for those that every call of a kernel reads.
 
 ``os.environ.get`` raises an exception and catches it if a variable is not set, which takes a microsecond.
 """

@@ -22,7 +22,7 @@ API_VERSION = 1
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 GROUPS = ("ops", "passes", "pipelines", "targets", "executors")
 PREFIX = "nki_mlir."
-TABLE, VERSION = "NKI_MLIR_PLUGIN", "NKI_MLIR_API"      # of a plugin's modules
+TABLE, VERSION = "NKI_MLIR_PLUGIN", "NKI_MLIR_API"      # names in a plugin's modules
 SWITCH = "NKI_MLIR_PLUGINS"                             # off: installed plugins are not looked for
 
 

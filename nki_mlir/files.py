@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads and writes the files that a user names: regular ones are replaced atomically, others are written to.
 
-A rename over the target makes the write atomic; for a device, a FIFO or a link it would replace that instead.
+A rename over a regular file makes the write atomic. It would replace a device, a FIFO or a link by a file.
 """
 
 import errno
@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 CACHE, CACHE_FOLDER = "NKI_MLIR_CACHE", "NKI_MLIR_CACHE_DIR"
-MOST_SHOWN = 16 << 20               # bytes of a file of which errors show lines
-NAME_BYTES = 200                    # the part of the target's name in the temporary file's name, which has at most 255
+MOST_SHOWN = 16 << 20               # bytes: errors show no lines of larger files
+NAME_BYTES = 200                    # of the target's name in the temporary file's, which has at most 255
 
 
 def shown(file: str | Path) -> str:
@@ -22,7 +22,7 @@ def shown(file: str | Path) -> str:
     absolute = os.path.abspath(file)
     try:
         relative = os.path.relpath(absolute)
-    except (OSError, ValueError):           # the directory is gone; another drive
+    except (OSError, ValueError):           # the current directory is gone, or the file is on another drive
         return absolute
     return absolute if relative.startswith("..") else relative
 
@@ -94,7 +94,7 @@ def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:
 
 def descriptor_of(name: str) -> int | None:
     """Return the open descriptor of this process that a name such as ``/dev/stdout`` refers to, else None."""
-    for _ in range(40):                                     # the most links that Linux follows
+    for _ in range(40):                                     # Linux follows no more links
         folder, last = os.path.split(os.path.abspath(name))
         if re.fullmatch(rf"/proc/{os.getpid()}(/task/\d+)?/fd|/dev/fd", os.path.realpath(folder)) and last.isdecimal():
             return int(last)

@@ -47,7 +47,7 @@ class TooManyIterations(KernelError):
 
 AGAIN = 0.2                     # seconds until the alarm repeats
 PROGRAMS = 1 << 24              # programs of a launch, each of which is captured or run
-FEW_ITERATIONS = 1_000          # of a loop that needs no check
+FEW_ITERATIONS = 1_000          # a loop with no more needs no check
 DIMENSIONS, ELEMENTS = 32, 1 << 60      # limits of a tensor's dimensions and elements
 
 
@@ -87,14 +87,14 @@ class InputLimit(NamedTuple):
         return io.StringIO(self.read(file, subject).decode(errors=errors), newline=None).read()
 
 
-TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 24)         # of a file that is read
+TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 24)         # of a text that is read
 ARCHIVE_BYTES = InputLimit("NKI_MLIR_INPUT_ARCHIVE", "bytes", 1 << 26)   # of a compiled kernel or trace, unpacked
-TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 27)      # of tensors that it declares
+TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 27)      # of the tensors that an input declares
 ARRAY_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)       # of an array's file that an option names
-SYNTAX_NODES = InputLimit("NKI_MLIR_INPUT_NODES", "nodes", 100_000)      # of a source to rewrite; one takes 4 KB
+SYNTAX_NODES = InputLimit("NKI_MLIR_INPUT_NODES", "nodes", 100_000)      # of a source to rewrite; a node takes 4 KB
 ITERATIONS = InputLimit("NKI_MLIR_ITERATIONS", "iterations", 1_000_000_000)  # of a loop that Python runs
 LISTED = InputLimit("NKI_MLIR_ITERATIONS", "iterations", 100_000_000)        # of a loop over a list, of 40 bytes each
-SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
+SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # in which a command reads, lowers and runs it
 
 
 def check_iterations(numbers: range, who: str, at: Callable[[], Location | None], limit: InputLimit = ITERATIONS
@@ -110,7 +110,8 @@ def limited_time() -> Iterator[None]:
     """Raise ``InputTime`` in the ``with`` block, also in native code, when the time limit is over.
 
     It is for commands, which run in a separate process. A limit within another one has no effect. An alarm at the start
-    or the end of the block raises nothing, so the end always stops the timer; the timer repeats.
+    or the end of the block raises nothing, so the end always stops the timer. The timer repeats, so that the next alarm
+    makes up for such a one.
     """
     import signal  # start-up: only commands limit their time
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
@@ -129,7 +130,7 @@ def limited_time() -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, limit, AGAIN)
     try:
         yield
-    except RuntimeError:            # of MLIR's bindings, which replace what a handler of signals raises in a callback
+    except RuntimeError:            # MLIR's bindings replace what a handler of signals raises in a callback
         if not is_over:
             raise
         raise InputTime(limit=limit, variable=SECONDS.variable) from None

@@ -28,7 +28,7 @@ def plain_text(text: str) -> str:
     """Return the text with blanks for strings, comments and arrows; its length stays."""
     pieces = []
     for piece in PlainChunks(characters_of(text)):
-        if piece.stray >= 0:            # which no valid text has
+        if piece.stray >= 0:            # no valid text has such a character
             return _TEXT_ONLY.sub(lambda match: " " * (match.end() - match.start()), text)
         pieces.append(piece.characters.tobytes())
     return b"".join(pieces).decode("latin-1")
@@ -92,7 +92,7 @@ class PlainChunks:
             escaped[1:] = odd[:-1] & quotes[1:]
         self.backslashes = int(odd[-1])
         limits = quotes & ~escaped
-        after = np.logical_xor.accumulate(limits)           # whether an odd number of quotes is up to here
+        after = np.logical_xor.accumulate(limits)           # whether the number of quotes up to here is odd
         at = np.flatnonzero(ends)
         lines = np.diff(at, prepend=-1, append=chunk.size - 1)          # characters of each line, with its end
         base = np.repeat(np.concatenate(([self.quoted], after[at])), lines)

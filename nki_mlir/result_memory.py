@@ -24,22 +24,22 @@ from nki_mlir.alone import free_in_child
 
 LEAST_BYTES = 1 << 18           # smaller arrays come from the C library's heap
 MOST_BYTES = 1 << 29            # the most memory of free blocks
-STEP = 1 << 16                  # sizes are rounded up to it
+STEP = 1 << 16                  # sizes are rounded up to a multiple of it
 HUGE_PAGE = 1 << 21             # bytes of a huge page of x86-64 Linux
 BYTE = np.dtype(np.uint8)
 
 
 class _Use(ref[np.ndarray]):
-    """The use of a block; refers weakly to the array on all of it."""
+    """A use of a block: a weak reference to the array on all of the block."""
 
     __slots__ = ("block",)
     block: mmap.mmap
 
 
-_free: dict[int, list[mmap.mmap]] = {}  # by size; the last freed size comes last, and the last freed block of a size
-_waiting = 0                                    # their bytes
+_free: dict[int, list[mmap.mmap]] = {}  # by size, least recently freed sizes and blocks first
+_waiting = 0                                    # bytes of the free blocks
 _uses: dict[int, _Use] = {}                     # by identity
-# Arrays are freed anywhere: a garbage collection in the middle of this module may do it, or run code of the user's.
+# Reentrant: a garbage collection in the middle of this module may free arrays, or run code of the user's.
 _lock = free_in_child(threading.RLock())
 
 
@@ -72,8 +72,8 @@ def _end(use: _Use) -> None:
 
 
 def _return_oldest(most: int) -> None:
-    """Return free blocks to the system until at most ``most`` bytes wait, beginning with the least recently used
-    sizes."""
+    """Return free blocks to the system until at most ``most`` bytes of them are left, beginning with the least recently
+    used sizes."""
     global _waiting
     for size, blocks in list(_free.items()):
         while blocks and _waiting > most:
@@ -84,8 +84,8 @@ def _return_oldest(most: int) -> None:
 
 
 def _forget() -> None:
-    """Forget the blocks in a forked child: writing to copies of the parent's blocks costs both more than fresh pages.
-    """
+    """Forget the parent's blocks in a forked child: to share and then copy their pages costs both processes more than
+    fresh pages."""
     global _waiting
     _free.clear()
     _uses.clear()
@@ -104,7 +104,7 @@ def allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarra
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Allocate as an ``allocator`` does."""
+    """Return a new array with arbitrary elements, as ``allocator`` allocates it."""
     return allocator(shape, dtype)()
 
 

@@ -5,8 +5,8 @@ The parser recurses once for each level of nesting and each operator of an affin
 levels overflows the stack and ends the process. It converts a decimal integer in quadratic time, and a layout of
 StableHLO allocates as many dimensions as the largest number that it names. An alias of an attribute or type stands
 for all that it names: 60 lines that each name the one above twice are 2^60 elements, and a chain of 20,000 is as
-deep as brackets. None of it can be caught afterwards: ``check_text`` refuses such a text in linear scans before the
-parser sees it.
+deep as brackets. Nothing can catch such a failure afterwards: ``check_text`` refuses these texts in linear scans before
+the parser sees them.
 """
 
 import math
@@ -24,15 +24,15 @@ from nki_mlir.plain_text import CHUNK, PlainChunks, characters_of
 
 DEPTH = 250                     # levels of brackets; the deepest module of the project has about 40
 OPERATORS = 2_000               # operators between two separators: terms of one affine expression
-DIGITS = 1_000                  # of one integer: the widest type that is printed in decimal has 128 bits, 39 digits
-DIMENSIONS = 1_000              # of a tensor, which layouts of convolutions number
-RESULTS = 10_000                # of one operation
-HEXADECIMAL = 20_000            # digits of one integer in this form, more than the widest type has
+DIGITS = 1_000                  # digits of an integer: the widest type that is printed in decimal has 39, for 128 bits
+DIMENSIONS = 1_000              # largest number of a dimension in a layout of a convolution
+RESULTS = 10_000                # results of an operation
+HEXADECIMAL = 20_000            # digits of a hexadecimal integer, more than the widest type has
 RANK = 1_000                    # dimensions of a type, or dimensions and symbols of an affine map
-DIALECTS = 10_000               # that a text names, known or not
+DIALECTS = 10_000               # dialects that a text names, known or not
 DISTINCT = 10_000               # attributes ``distinct[N]<...>``, each of which MLIR keeps apart
-BITS = 1_024                    # of an integer type: MLIR makes each element of a constant as wide as its type
-LARGE = 4                       # digits of a number that may exceed BITS, or with one more RESULTS
+BITS = 1_024                    # bits of an integer type: MLIR makes each element of a constant as wide as its type
+LARGE = 4                       # digits of the least numbers that exceed BITS; those beyond RESULTS have one more
 PART = 1 << 20                  # characters of a text that are searched at once
 ALIASES = 100_000               # definitions of aliases
 USES = 500_000                  # names of aliases, or of attributes and types that look like them, beside aliases

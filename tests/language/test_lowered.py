@@ -170,7 +170,7 @@ def test_mlir__is_highlighted_and_folds():
     assert page.count("<summary><b>") == 4
     assert '<details open><summary style="list-style-position:outside">' in page
     assert page.count("<details") == page.count("</details>")
-    assert display.coloured('%a = "nki.load"(%b) // <x>') == (
+    assert display.colored('%a = "nki.load"(%b) // <x>') == (
         '<span style="color:#3d7fc4">%a</span> = <span style="color:#3a8a3a">&quot;nki.load&quot;</span>'
         '(<span style="color:#3d7fc4">%b</span>) <span style="color:#7a7a7a">// &lt;x&gt;</span>')
 
