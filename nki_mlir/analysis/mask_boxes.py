@@ -288,7 +288,7 @@ def on_group(op: O, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]]
 
 
 def _runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of runs of neighbours along the last axis."""
+    """Yield (first, count) of runs of neighbors along the last axis."""
     step = np.diff(positions, axis=1)
     breaks = np.flatnonzero((step[-1] != 1) | (step[:-1] != 0).any(axis=0)) + 1
     edges = [0, *breaks.tolist(), positions.shape[1]]

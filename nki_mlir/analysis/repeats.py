@@ -108,9 +108,9 @@ class _Level(Generic[O]):
         """Return the loops from front to back, each as long as possible. The last equal and the last similar items
         suggest periods."""
         repetitions: list[Repetition[O]] = []
-        alike: dict[Hashable, deque[int]] = {}          # by form
+        alike: dict[Hashable, deque[int]] = {}          # latest items by form
         equal: dict[tuple[Hashable, Steps], int] = {}
-        compared: dict[int, int] = {}           # by period, how far
+        compared: dict[int, int] = {}           # period -> end of the last comparison
         most = CANDIDATES if self.pairs else 1
         at = begin = 0
         while at < len(self.items):
@@ -148,8 +148,8 @@ class _Level(Generic[O]):
         return repetitions
 
     def with_definitions(self, start: int, period: int, begin: int) -> int:
-        """Return where a repetition starts that includes the values without operands before its first item: there
-        are more of their form, so that other periods are tried for them."""
+        """Return the start of a repetition moved back over the values without operands before it. The search does not
+        begin at such values: many have one form, and the last ones suggest shorter periods."""
         items = self.items
         while start > begin and not items[start - 1].sources and not items[start - 1].starts and (
                 items[start - 1].form == items[start - 1 + period].form):
@@ -157,8 +157,8 @@ class _Level(Generic[O]):
         return start
 
     def earliest(self, start: int, period: int, steps: list[Steps], begin: int) -> int:
-        """Return where the items begin that move as those from ``start`` on: that may be in the middle of an iteration,
-        and the values from its first half are then used in the next one."""
+        """Return the first of the items before ``start`` that move by the steps of the repetition, too. If the items of
+        a loop use values of its last iteration, ``start`` may be in the middle of an iteration."""
         items = self.items
         for before in range(start - 1, begin - 1, -1):
             if items[before].form != items[before + period].form or (

@@ -337,7 +337,7 @@ class Tile:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The distances in the buffer between neighbours along each dim."""
+        """The distances in the buffer between neighbors along each dim."""
         steps = [step for step, _ in self.access.dims]
         return (steps[0] * self.row, *steps[1:]) if self.on_chip else tuple(steps)
 
@@ -352,7 +352,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def joined_dims(dims: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the (step, count) of the dims with more than one element. Neighbours whose elements follow each other at
+    """Return the (step, count) of the dims with more than one element. Neighbors whose elements follow each other at
     one step are joined."""
     joined: list[tuple[int, int]] = []
     for step, count in dims:

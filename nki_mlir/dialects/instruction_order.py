@@ -22,7 +22,7 @@ def is_pinned(op: Op) -> bool:
 
 
 def is_ordered(op: Op) -> bool:
-    """Return whether the operation starts after labelled ones, or has a label that others may start after."""
+    """Return whether the operation starts after labeled ones, or has a label that others may start after."""
     return LABEL in op.extra or AFTER in op.extra
 
 

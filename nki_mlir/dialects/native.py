@@ -36,7 +36,7 @@ dialect adds five operations, and marks on operations of those dialects:
 | ``native.delays`` | a nest | each iteration rounds to bfloat16 and stores the results of the one before |
 | ``native.halves`` | a nest | it computes in registers of 32 bytes |
 | ``native.fresh`` | a product, the fill before it | the product starts its sums from 0 in registers |
-| ``native.pairs`` | a product | each float32 of its factors stands for two bfloat16 of neighbouring positions |
+| ``native.pairs`` | a product | each float32 of its factors stands for two bfloat16 of neighboring positions |
 | ``native.next`` | a product | it prefetches the factor of the loop's next product, this many bytes further on |
 | ``native.fixed`` | a nest | no later pass changes it |
 """

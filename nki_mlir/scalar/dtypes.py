@@ -52,7 +52,7 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is signed, unsigned or bool (which is stored as a byte)."""
+        """Return whether the type is signed, unsigned or bool (which is stored as a byte)."""
         return self.kind is not Encoding.FLOAT
 
     @property

@@ -371,7 +371,7 @@ def _crossings(values: range, condition: Condition) -> Iterator[int]:
 
 
 def _joined(runs: Sequence[range], condition: Condition) -> list[range]:
-    """Join neighbouring runs of equal verdict if the verdict holds for both together."""
+    """Join neighboring runs of equal verdict if the verdict holds for both together."""
     joined: list[range] = []
     for run in runs:
         verdict_here = condition.verdict(run[0], run[0])

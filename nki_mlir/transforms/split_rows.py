@@ -35,8 +35,8 @@ from nki_mlir.waist.fusion import fusible
 from nki_mlir.waist.generic import GenericOperation, axes_of
 
 SHARE = 2                   # a run that reuses more than SHARE times what stays on chip is split
-FILL = 75                   # percent of what shared operands leave that a block may fill
-BESIDE = (*VIEWS, "memref.alloc", "memref.get_global", "arith.constant")   # operations that may stand between
+FILL = 75                   # percent of the room beside shared operands that a block may take
+BESIDE = (*VIEWS, "memref.alloc", "memref.get_global", "arith.constant")   # may be between the operations of a run
 
 
 class SplitRows(Pass, name="split-rows"):
@@ -161,8 +161,8 @@ def row_operand(value: Value, mapping: ir.AffineMap, axis: int) -> RowOperand | 
 
 @dataclass
 class RowRun:
-    """Successive operations on equally many rows, of which none reads what another one writes for another row.
-    ``room``: the bytes that a block may have."""
+    """Successive operations on the same number of rows. To compute a row, none reads what another one writes for
+    another row. ``room``: the bytes that a block may have."""
 
     room: int
     operations: list[RowOperation] = field(default_factory=list)
@@ -194,16 +194,16 @@ class RowRun:
         return self.row_bytes(2) * self.rows
 
     def reloaded_bytes(self, count: int) -> int:
-        """Return bytes that blocks of this many rows load again if what all rows share does not stay on chip."""
+        """Return the bytes that blocks of ``count`` rows load again if the operands of all rows do not stay on chip."""
         return self.shared_bytes * (-(-self.rows // count) - 1)
 
     def rows_that_fit(self) -> int:
-        """Return of how many rows there is room beside what all rows share."""
+        """Return the number of rows for which there is room beside the operands that all rows share."""
         beside = (self.room * SHARE - self.shared_bytes) * FILL // 100
         return min(self.room, beside) // self.row_bytes(1)
 
     def takes(self, operation: RowOperation) -> bool:
-        """Return whether an operation may follow."""
+        """Return whether an operation may join the run."""
         if not self.operations:
             return True
         operands, result = operation.operands.values(), operation.result.buffer
@@ -217,11 +217,11 @@ class RowRun:
         return aligned and self.shared_bytes + self.more_shared(operation) <= self.room
 
     def more_shared(self, operation: RowOperation) -> int:
-        """Return the bytes that all rows share if an operation follows, beyond those that they share now."""
+        """Return the bytes of operands shared by all rows that an operation would add to the run."""
         return sum(size - self.shared.get(buffer, 0) for buffer, size in shared_by_rows(operation).items())
 
     def add(self, operation: RowOperation) -> None:
-        """Let an operation follow."""
+        """Add an operation at the end of the run."""
         self.operations.append(operation)
         self.results.add(operation.result.buffer)
         self.shared_bytes += self.more_shared(operation)
@@ -234,7 +234,7 @@ class RowRun:
                                if operand.buffer in self.results)
 
     def split(self, count: int) -> None:
-        """Write the operations of one block of ``count`` rows after the other in place of the run."""
+        """Replace the run by its operations on blocks of ``count`` rows, one block after the other."""
         for start in range(0, self.rows, count):
             for operation in self.operations:
                 nest = operation.nest

@@ -45,7 +45,7 @@ class FunctionBlock:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the block only counts and computes numbers that nothing outside of it reads."""
+        """Return whether the block only counts and computes numbers that nothing outside of it reads."""
         return all(isinstance(node, ScalarValue) or (isinstance(node, ForLoop) and node.body.is_idle)
                    for node in self.nodes)
 
@@ -66,7 +66,7 @@ class ForLoop(FunctionNode):
 
     @property
     def parallel(self) -> bool:
-        """Whether the author of the kernel declares the iterations independent."""
+        """Return whether the author of the kernel declares the iterations independent."""
         marks = self.op.attributes
         return "nki.loop" in marks and marks["nki.loop"].value == "parallel"
 

@@ -49,19 +49,19 @@ class GenericOperation:
 
     @property
     def writes_only(self) -> bool:
-        """Whether the operation ignores the old value of its output."""
+        """Return whether the operation ignores the old value of its output."""
         return not has_uses(self.block.arguments[len(self.inputs)])
 
     @property
     def pointwise(self) -> bool:
-        """Whether the operation is pointwise: all loops are parallel, and each memref is indexed by the identity."""
+        """Return whether all loops are parallel and each memref is indexed by the identity."""
         identity = ir.AffineMap.get_identity(self.maps[0].n_dims)
         return self.parallel and self.writes_only and all(
             m == identity for v, m in zip(self.operands, self.maps) if isinstance(v.type, ir.MemRefType))
 
     @property
     def writes_each_element_once(self) -> bool:
-        """Whether each iteration writes a different element: the output's map is a permutation."""
+        """Return whether each iteration writes a different element: the output's map is a permutation."""
         return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
 
     @property

@@ -193,7 +193,7 @@ class Nest(Generic[AnyOperand]):
     # -- one form for equal computations -------------------------------------------------------------------------------
     @cached_property
     def simplified(self) -> "Nest[AnyOperand]":
-        """Return the same computation without axes of one element, axes in the order of memory, and neighbours joined.
+        """Return the same computation without axes of one element, axes in the order of memory, and neighbors joined.
         """
         return self.grouped(self._joined(a for a, n in enumerate(self.extents) if n != 1))
 
@@ -237,7 +237,7 @@ class Nest(Generic[AnyOperand]):
         return self.over_operands(lambda o: replace(o, strides=(*o.strides, 0)), extents=(*self.extents, 1))
 
     def grouped(self, groups: Sequence[Sequence[int]]) -> "Nest[AnyOperand]":
-        """Return the nest with each group of neighbouring axes as one axis. Axes in no group have one element."""
+        """Return the nest with each group of neighboring axes as one axis. Axes in no group have one element."""
         if [list(axes) for axes in groups] == [[a] for a in range(len(self.extents))]:
             return self
         innermost = [axes[-1] for axes in groups]            # a group steps as its innermost axis

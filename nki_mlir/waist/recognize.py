@@ -66,7 +66,7 @@ class Product(NamedTuple):
 
     @property
     def in_float32(self) -> bool:
-        """Whether factors are converted once, multiplied and added in float32, as in matrix units."""
+        """Return whether factors are converted once, multiplied and added in float32, as in matrix units."""
         return self.reads_inputs and not self.rounds and not self.fold.converts and self.fold.dtype is FLOAT32
 
 
