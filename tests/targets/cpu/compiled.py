@@ -23,7 +23,7 @@ class Variant:
 
 
 class Captured:
-    """What ``load`` takes, for one module that serves the whole grid."""
+    """The module that ``load`` takes, which serves the complete grid."""
 
     def __init__(self, module: Any) -> None:
         self.variants = {(): Variant(module)}
@@ -33,19 +33,19 @@ class Captured:
 
 
 def assemblies(modules: list[Any], grid: tuple[int, ...]) -> list[NativeProgram]:
-    """The programs of a kernel's modules, before they have addresses."""
+    """Return the programs of a kernel's modules, before they have addresses."""
     copies = [at_waist(module) for module in modules]
     return [optimized(function) for function in read_functions(map(the_kernel, copies), len(grid), CommonParts())]
 
 
 def set_options(monkeypatch: pytest.MonkeyPatch, name: str, **options: int) -> None:
-    """Options of one pass for kernels that are compiled from now on, beside those that it has."""
+    """Set options of one pass for kernels that are compiled from now on; its other options stay."""
     text = " ".join(f"{option.replace('_', '-')}={value}" for option, value in options.items())
     monkeypatch.setitem(PIPELINE, name, f"{PIPELINE[name]} {text}")
 
 
 class CompiledModule(NativeKernel):
-    """A kernel of one module, and its program as it is assembled."""
+    """A kernel of one module, and its assembled program."""
 
     def __init__(self, module: Any, grid: tuple[int, ...]) -> None:
         super().__init__(Captured(module), grid)
@@ -57,7 +57,7 @@ def compiled(module: Any, grid: tuple[int, ...] = ()) -> CompiledModule:
 
 
 def only(kernel: NativeKernel, point: int) -> NativeKernel:
-    """The kernel with empty programs at all other points of the grid."""
+    """Return the kernel with empty programs at all other points of the grid."""
     codes = np.full(int(kernel.record[0]), EMPTY.ctypes.data, np.int64)
     codes[point] = kernel.words[0].ctypes.data
     kernel.codes, kernel.record[6] = codes, codes.ctypes.data

@@ -43,7 +43,7 @@ class Memory:
         return self.array.ctypes.data + self.first * self.dtype.itemsize
 
     def view(self, array: np.ndarray | None = None) -> np.ndarray:
-        """The operand over the whole iteration space."""
+        """Return the operand's array over the complete iteration space."""
         array = self.array if array is None else array
         strides = [s * self.dtype.itemsize for s in self.operand.strides]
         return np.ndarray(self.extents, array.dtype, array, self.first * self.dtype.itemsize, strides)
@@ -64,7 +64,7 @@ def call(routine: Nest | AddressedNest, memories: Sequence[Memory], symbols: Seq
 
 
 def with_forms(nest: Nest, forms: Sequence[str] = ALL_FORMS) -> Nest | AddressedNest:
-    """The nest with those of the forms that its code can have."""
+    """Return the nest with those of the forms that its code can have."""
     routine: Nest | AddressedNest = nest
     for form in forms:
         routine = with_form(routine, form) if can_have(routine, form) else routine
@@ -72,7 +72,7 @@ def with_forms(nest: Nest, forms: Sequence[str] = ALL_FORMS) -> Nest | Addressed
 
 
 def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = ()) -> list[np.ndarray]:
-    """The arrays of the outputs after the nest."""
+    """Return the arrays of the outputs after the nest."""
     inputs, outputs = memories[:len(nest.inputs)], memories[len(nest.inputs):]
     after = [m.array.copy() for m in outputs]
     reduced = sorted(nest.reduced)
@@ -119,7 +119,7 @@ def holds(mask: Mask, extents: tuple[int, ...], symbols: Sequence[int]) -> np.nd
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """For exact comparison: NaN payloads count as one NaN."""
+    """Return bits that compare exactly, with one payload for all NaN."""
     array = array.copy()
     if array.dtype.kind not in "iub":
         array[np.isnan(array.astype(np.float32))] = np.nan
@@ -127,7 +127,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def dense(extents: tuple[int, ...], dtype: DType) -> Operand:
-    """A row-major operand."""
+    """Return a row-major operand."""
     strides, step = [], 1
     for extent in reversed(extents):
         strides.insert(0, step)
@@ -137,7 +137,7 @@ def dense(extents: tuple[int, ...], dtype: DType) -> Operand:
 
 def converted(inputs: Sequence[DType], output: DType, compute: DType, fn: str, first_step: int
               ) -> tuple[list[Step], int]:
-    """Steps of ``convert(fn(convert(inputs)))``, and the number of the result."""
+    """Return the steps of ``convert(fn(convert(inputs)))``, and the number of the result."""
     steps: list[Step] = []
     values = []
     for k, dtype in enumerate(inputs):

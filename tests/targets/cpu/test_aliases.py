@@ -30,7 +30,7 @@ def least_sizes(monkeypatch):
 
 
 def new(function):
-    """A kernel with no code of other tests, in which outputs are parameters."""
+    """Return a kernel whose outputs are parameters and that shares no code with other tests."""
     return nki.trace(function)
 
 
@@ -131,7 +131,7 @@ def test_inputs_that_overlap(name, places):
 
 
 def row_of_a_number(table, out):
-    """The row that the table's first element says."""
+    """Copy the row whose number is the table's first element."""
     at = nl.load(table[0:1, 0:1], dtype=nl.int32)
     i, j = nl.mgrid[0:1, 0:64]
     nl.store(out[0:1, 0:64], nl.load(table[at[i, 0], j]))

@@ -21,8 +21,8 @@ ROWS = 3
 
 
 def powers_and_folds(columns: int, narrow: DType, function: str = "exp") -> Nest:
-    """A function of rows, rounded; twice what is stored, rounded, less it; the function's sum; the maximum of other
-    rows."""
+    """Compute a function of rows, rounded; twice the stored value less the function, rounded; the function's sum; and
+    the maximum of other rows."""
     row, one = Operand(narrow, (columns, 1)), Operand(FLOAT32, (1, 0))
     steps = (Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (6,), function), Step("convert", narrow, (7,)),
              Step("convert", FLOAT32, (8,)), Step("alu", FLOAT32, (9, 9), "add"), Step("convert", narrow, (10,)),
@@ -33,7 +33,7 @@ def powers_and_folds(columns: int, narrow: DType, function: str = "exp") -> Nest
 
 
 def results_of(nest: Nest, forms: tuple[str, ...], seed: int) -> list[np.ndarray]:
-    """The arrays behind a call on numbers, denormals and special values, with the bytes around them."""
+    """Return the arrays after a call on numbers, denormals and special values, with the bytes around them."""
     rng = np.random.default_rng(seed)
     memories = [Memory(nest, operand, rng) for operand in nest.operands]
     for memory in memories[:2]:

@@ -29,8 +29,8 @@ COUNT = 1 << 16
 
 
 def rounded_and_doubled(dtype: DType, *steps: Step) -> Nest:
-    """Steps on a number, of which value 3 is the number in float32, and on a truth value, 4; the last result is
-    rounded, doubled and rounded again."""
+    """Return steps on a number, which value 3 has in float32, and on a truth value, which is value 4; the last result
+    is rounded, doubled and rounded again."""
     row = Operand(dtype, (1,))
     last = 4 + len(steps)
     return Nest((COUNT,), frozenset(), (row, Operand(BOOL, (1,))), 0, (row,), (
@@ -70,7 +70,7 @@ def test_rounding__of_a_product_or_to_powers_of_two_stays() -> None:
 
 
 def around_ties() -> np.ndarray:
-    """Every upper half, with lower halves around a tie."""
+    """Return every upper half, with lower halves around a tie."""
     upper, lower = np.meshgrid(np.arange(COUNT, dtype=np.uint32) << 16,
                                np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32))
     return (upper | lower).ravel().view(np.float32)

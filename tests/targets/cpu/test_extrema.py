@@ -28,8 +28,8 @@ def elementwise(dtype: DType, steps: list[Step], results: tuple[int, ...]) -> Ne
 
 
 def random_nest(dtype: DType, rng: np.random.Generator) -> Nest:
-    """A body of extrema and arithmetic on four inputs and constants, rounded to the dtype after each step, with one or
-    two results."""
+    """Return a nest of extrema and arithmetic on four inputs and constants, which rounds to the dtype after each step
+    and has one or two results."""
     count = int(rng.integers(1, 3))
     steps, first = list[Step](), INPUTS + count
     values = list(range(INPUTS))
@@ -55,7 +55,7 @@ def random_nest(dtype: DType, rng: np.random.Generator) -> Nest:
 
 
 def folded(dtype: DType, fn: str, axis: int, columns: int) -> Nest:
-    """The extrema of rows or of columns of one input, in an output of float32."""
+    """Return a nest that folds rows or columns of one input to extrema in float32."""
     steps = [] if dtype is FLOAT32 else [Step("convert", FLOAT32, (0,))]
     value = 0 if dtype is FLOAT32 else 2
     steps.append(Step("alu", FLOAT32, (1, value), fn))
@@ -64,7 +64,7 @@ def folded(dtype: DType, fn: str, axis: int, columns: int) -> Nest:
 
 
 def values_of(memory: Memory, nest: Nest, rng: np.random.Generator) -> np.ndarray:
-    """Small integers and edges; elements of a fold are zeros of both signs and one other edge."""
+    """Return small integers and edges; the elements of a fold are zeros of both signs and one other edge."""
     if nest.reduced and memory.array.size == np.prod(nest.extents):
         edges = rng.choice(EDGES, [1 if axis in nest.reduced else extent for axis, extent in enumerate(nest.extents)])
         return np.where(rng.random(nest.extents) < 0.5, edges, rng.choice(EDGES[:2], nest.extents)).ravel()
@@ -83,7 +83,7 @@ def results_of(nest: Nest, forms: tuple[str, ...], seed: int) -> list[np.ndarray
 
 
 def assert_equal_bits(first: np.ndarray, second: np.ndarray) -> None:
-    """NaN equals NaN of any bits."""
+    """Compare bits; NaN equals NaN of any bits."""
     nan = np.isnan(first.astype(np.float32))
     assert np.array_equal(nan, np.isnan(second.astype(np.float32)))
     assert np.array_equal(bits(first)[~nan], bits(second)[~nan])

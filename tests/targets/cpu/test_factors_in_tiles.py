@@ -26,13 +26,13 @@ RNG = np.random.default_rng(0)
 
 
 def weights_of(a: Any) -> Any:
-    """A tile that is not an input, so that its copies are not those of one."""
+    """Return a tile that is not an input, so that its copies are not copies of an input."""
     return nl.multiply(nl.load(a), 0.5)
 
 
 @nki.jit
 def mixed(a, v):
-    """Parts of a tile, transposed, times parts of another one."""
+    """Multiply transposed parts of a tile by parts of another one."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights, tiles = weights_of(a), a.shape[1] // P
     values = nl.ndarray((P, a.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
@@ -48,7 +48,7 @@ def mixed(a, v):
 
 @nki.jit
 def written_between(a, v):
-    """The tile is written between its copy and the product."""
+    """Write the tile between its copy and the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
     transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
@@ -60,7 +60,7 @@ def written_between(a, v):
 
 @nki.jit
 def read_twice(a, v):
-    """Something else reads the copy."""
+    """Read the copy in another operation, too."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
     transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
@@ -71,7 +71,7 @@ def read_twice(a, v):
 
 @nki.jit
 def read_before(a, v):
-    """Something else reads the copy before the product, the last to read it."""
+    """Read the copy in another operation before the product, which is its last reader."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights, values = weights_of(a), nl.load(v[nl.ds(0, P), :])
     transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
@@ -82,7 +82,8 @@ def read_before(a, v):
 
 @nki.jit
 def every_second_column(a, v):
-    """The product would read single elements along neither rows nor columns of the tile."""
+    """Multiply a copy of every second column: without it, the product would read single elements along neither rows nor
+    columns of the tile."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
     transposed = nl.copy(nisa.nc_transpose(weights[:, 0:2 * P:2]))
@@ -92,7 +93,7 @@ def every_second_column(a, v):
 
 @nki.jit
 def onto_itself(a, v):
-    """The product is stored where its factor lies, by a copy behind it."""
+    """Store the product over its factor, by a copy behind it."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
     transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
@@ -103,7 +104,7 @@ def onto_itself(a, v):
 
 @nki.jit
 def as_right_factor(a, v):
-    """The copy is the factor that is read in vectors."""
+    """Use the copy as the factor that is read in vectors."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = weights_of(a)
     transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]))
@@ -113,7 +114,7 @@ def as_right_factor(a, v):
 
 @nki.jit
 def as_both_factors(a, v):
-    """The copy is both factors of the product."""
+    """Use the copy as both factors of the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     transposed = nl.copy(nisa.nc_transpose(weights_of(a)[:, nl.ds(0, P)]))
     nl.store(out, nl.copy(nisa.nc_matmul(transposed, transposed)))
@@ -122,7 +123,7 @@ def as_both_factors(a, v):
 
 @nki.jit
 def rounded(a, v):
-    """Parts of a tile in bfloat16, transposed, as attention has them; the tile is converted to add up its rows."""
+    """Multiply transposed parts of a tile in bfloat16, as attention does; its rows are converted and summed."""
     out = nl.ndarray((P, P + 1), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
     total = nl.zeros((P, P), nl.float32, buffer=nl.psum)
@@ -136,7 +137,7 @@ def rounded(a, v):
 
 @nki.jit
 def rounded_and_stored(a, v):
-    """The tile in bfloat16 is stored as it is, too."""
+    """Multiply a tile in bfloat16 that is also stored unchanged."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     tiles = nl.ndarray((P, a.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
@@ -148,7 +149,7 @@ def rounded_and_stored(a, v):
 
 @nki.jit
 def rounded_for_products(a, v):
-    """Several products read converted copies of parts of a tile in bfloat16, which is also stored as it is."""
+    """Multiply converted copies of parts of a tile in bfloat16 several times; the tile is also stored unchanged."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     tiles = nl.ndarray((P, a.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
@@ -163,7 +164,7 @@ def rounded_for_products(a, v):
 
 @nki.jit
 def rounded_between(a, v):
-    """The tile in bfloat16 is written between its copy and the product."""
+    """Write the tile in bfloat16 between its copy and the product."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     weights = nl.multiply(nl.load(a), 0.7, dtype=nl.bfloat16)
     transposed = nl.copy(nisa.nc_transpose(weights[:, nl.ds(0, P)]), dtype=nl.float32)
@@ -185,7 +186,8 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def compared(kernel: Any, monkeypatch: pytest.MonkeyPatch, name: str, columns: int = P) -> tuple[str, str]:
-    """The programs with and without a pass, which have to give the same bits. The second operand has those columns."""
+    """Return the programs with and without a pass, whose results must have the same bits. The second operand has
+    ``columns``."""
     a, v = arrays()
     operands = a, np.ascontiguousarray(v[:, :columns])
     result, text = result_and_text(kernel, operands)
@@ -243,7 +245,7 @@ def test_rows__have_a_line_behind_each(kernel, monkeypatch) -> None:
 
 @nki.jit
 def beside_sums(a, v):
-    """The right factor is added along its columns, too, which must keep the order."""
+    """Sum the right factor along its columns, too; the order of these sums must stay."""
     out = nl.ndarray((P, 5), dtype=nl.float32, buffer=nl.shared_hbm)
     tile = weights_of(a)
     nl.store(out[:, 0:4], nisa.nc_matmul(nl.load(v[nl.ds(0, P), :]), tile[:, nl.ds(P, P)])[:, 0:4])
@@ -262,7 +264,7 @@ def test_columns__lie_in_panels(kernel, divides, monkeypatch) -> None:
 
 @nki.jit
 def over_rows(a, v):
-    """One operation goes over all rows as one axis, another one over pairs of rows."""
+    """Read all rows as one axis in one operation, and pairs of rows in another one."""
     out = nl.ndarray((P, 5 * P), dtype=nl.float32, buffer=nl.shared_hbm)
     right = nl.load(a)
     left = nl.load(v[nl.ds(0, P), :])
@@ -281,7 +283,7 @@ def test_rows__are_those_of_all_operations_on_the_tile(monkeypatch) -> None:
 
 @nki.jit
 def rescaled(a, v):
-    """Functions of sums of products, times a tile; with the sums of each row."""
+    """Multiply functions of sums of products by a tile, and sum each row."""
     out = nl.ndarray((P, P + 1), dtype=nl.float32, buffer=nl.shared_hbm)
     right, total = nl.load(v[nl.ds(0, P), :]), nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
     sums = nisa.nc_matmul(nl.load(a[:, nl.ds(0, P)]), right)
@@ -301,7 +303,7 @@ def test_sums__are_overwritten_by_what_is_computed_from_them(kernel, reuses, mon
 
 @nki.jit
 def onto_a_factor(a, v):
-    """Each product is added to one of its factors, which the next one reads."""
+    """Add each product to one of its factors, which the next product reads."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     total, right = nl.load(a[:, nl.ds(0, P)]), nl.load(v[nl.ds(0, P), :])
     for _ in nl.sequential_range(4):
@@ -324,7 +326,7 @@ def test_products__that_a_later_one_reads_stay_in_their_iterations(monkeypatch) 
 
 @nki.jit
 def narrow(a, v):
-    """Tiles of the input times rows of another input, as short as those of a register tile."""
+    """Multiply tiles of the input by rows of another input that are as short as those of a register tile."""
     out = nl.ndarray((P, v.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     total = nl.zeros((P, v.shape[1]), nl.float32, buffer=nl.psum)
     for j in nl.affine_range(4):
@@ -342,7 +344,7 @@ def test_rows_of_a_panel__are_read_from_the_input(columns, forwards, monkeypatch
 
 @nki.jit
 def one_by_one(a, v):
-    """Products whose sums start from 0, times rows as short as those of a register tile."""
+    """Multiply by rows that are as short as those of a register tile; each product starts its sums from 0."""
     out = nl.ndarray((2, P, v.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     for j in nl.affine_range(2):
         total = nisa.nc_matmul(nl.load(a[:, nl.ds(j * P, P)]), nl.load(v[nl.ds(j * P, P), :]))

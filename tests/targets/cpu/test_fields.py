@@ -37,7 +37,7 @@ def records(rows, count, step, dtype=np.float32):
 
 @nki.jit
 def chosen(x, step, fields):
-    """maximum(first field, second field) - ... over the fields."""
+    """Compute maximum(first field, second field) - ... over the fields."""
     rows, count = x.shape[0], x.shape[1] // step
     out = nl.ndarray((rows, count), dtype=x.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(rows)[:, None], nl.arange(count)[None, :]
@@ -51,7 +51,7 @@ def chosen(x, step, fields):
 
 @nki.jit
 def sums(x):
-    """Of both fields, and of their products."""
+    """Sum both fields, and their products."""
     rows, count = x.shape[0], x.shape[1] // 2
     out = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(rows)[:, None], nl.arange(count)[None, :]
@@ -66,7 +66,7 @@ def native(function, *arguments):
 
 
 def together(function, *arguments):
-    """Which inputs are loaded with which one, and how far behind it they begin."""
+    """Return which inputs are loaded with which one, and the distance at which they begin."""
     functions = [i.function for i in native(function, *arguments).assembly.instructions]
     return [sorted((offset, base) for _, base, offset in f.use.beside) for f in functions
             if isinstance(f, AddressedNest) and f.use.beside]
@@ -142,7 +142,7 @@ def test_sums_of_fields(count):
 
 @nki.jit
 def two_folds(x):
-    """Both of one tile, of which the second is not a sum."""
+    """Fold one tile twice; the second fold is not a sum."""
     out = nl.ndarray((x.shape[0], 2), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     highest, lowest = nl.max(tile, axis=1, keepdims=True), nl.min(tile, axis=1, keepdims=True)
@@ -153,7 +153,7 @@ def two_folds(x):
 
 @nki.jit
 def one_after_the_other(x, y):
-    """The tile is written between the folds."""
+    """Write the tile between two folds."""
     out = nl.ndarray((x.shape[0], 2), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     highest = nl.max(tile, axis=1, keepdims=True)
@@ -171,7 +171,7 @@ def statistics(x):
 
 
 def walks(function, *arguments):
-    """How many inputs and outputs the folds over more than one element have."""
+    """Return the numbers of inputs and outputs of the folds over more than one element."""
     functions = [getattr(i.function, "nest", i.function)
                  for i in native(function, *arguments).assembly.instructions]
     return [(len(f.inputs), len(f.outputs)) for f in functions if getattr(f, "reduced", None)]

@@ -94,7 +94,7 @@ def test_kernels__keep_their_bits(kernel, columns: int) -> None:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The functions that kernels call after the pass."""
+    """Return the functions that kernels call after the pass."""
     return called_after(FitFunctions, monkeypatch)
 
 

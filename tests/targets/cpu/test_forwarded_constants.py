@@ -21,7 +21,7 @@ def filled() -> object:
 
 @nki.jit
 def scanned(a):
-    """A scan, and a difference whose second operand is the number."""
+    """Scan a tile, and compute a difference whose second operand is the number."""
     out = nl.ndarray(SHAPE, dtype=nl.float32, buffer=nl.shared_hbm)
     tile = nl.load(a)
     sums = nisa.tensor_tensor_scan(filled(), tile, initial=nl.zeros((P, 1), nl.float32), op0=np.multiply, op1=np.add)
@@ -31,7 +31,7 @@ def scanned(a):
 
 @nki.jit
 def in_loop(a):
-    """A loop reads parts of the tile, which is filled before it."""
+    """Read parts of the tile in a loop behind its fill."""
     out = nl.ndarray(SHAPE, dtype=nl.float32, buffer=nl.shared_hbm)
     tile, fill = nl.load(a), filled()
     for j in nl.affine_range(3):
@@ -42,7 +42,7 @@ def in_loop(a):
 
 @nki.jit
 def written_later(a):
-    """A part of the tile is written after it was filled."""
+    """Write a part of the tile after its fill."""
     out = nl.ndarray(SHAPE, dtype=nl.float32, buffer=nl.shared_hbm)
     tile, fill = nl.load(a), filled()
     fill[:, nl.ds(32, 32)] = nl.multiply(tile[:, nl.ds(0, 32)], 3.0)
@@ -52,7 +52,7 @@ def written_later(a):
 
 @nki.jit
 def added_up(a):
-    """Sums of rows, whose order stays."""
+    """Sum rows, in an order that stays."""
     out = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     total = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.activation_reduce(np.square, nl.load(a), scale=filled()[:, 0:1], reduce_op=np.add, reduce_res=total)
@@ -62,7 +62,7 @@ def added_up(a):
 
 @nki.jit
 def multiplied(a):
-    """The tile is a factor of a product."""
+    """Use the tile as a factor of a product."""
     out = nl.ndarray((96, 96), dtype=nl.float32, buffer=nl.shared_hbm)
     nl.store(out, nl.copy(nisa.nc_matmul(nl.load(a), filled())))
     return out

@@ -47,7 +47,7 @@ def packed(extents, order, pad=0) -> list[int]:
 
 @st.composite
 def copies(draw) -> Call:
-    """A copy between two arrays, each with its own order of axes and its own gaps."""
+    """Draw a copy between two arrays, each with another order of axes and other gaps."""
     extents = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     source, target = (packed(extents, draw(st.permutations(range(len(extents)))), draw(st.integers(0, 1))) for _ in "st")
     offsets = [Linear(4 * draw(st.integers(0, 3))).plus(SYMBOL, draw(st.integers(0, 1))) for _ in "st"]
@@ -134,7 +134,7 @@ def test_writer__puts_elements_where_the_copy_would(copy: Call, data: st.DataObj
 # -- computations that fill a tile -------------------------------------------------------------------------------------
 @st.composite
 def fills(draw) -> Call:
-    """A nest with at most one reduced axis; its output is often, not always, all of a buffer."""
+    """Draw a nest with at most one reduced axis, whose output is often, but not always, all of a buffer."""
     extents = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     reduced = frozenset(draw(st.sets(st.sampled_from(range(len(extents))), max_size=1)))
     axes = draw(st.permutations([a for a in range(len(extents)) if a not in reduced]))

@@ -63,7 +63,7 @@ def test_errors() -> None:
 
 
 def normalized(x, table, index):
-    """Tiles that are copies of inputs, folds, rows of a table, a product and an independent loop."""
+    """Compute with copies of inputs, folds, rows of a table, a product and an independent loop."""
     out = nl.ndarray((256, 64), dtype=x.dtype, buffer=nl.shared_hbm)
     rows = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(2):

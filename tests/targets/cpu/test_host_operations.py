@@ -13,7 +13,7 @@ X = np.arange(512, dtype=np.float32).reshape(64, 8)
 
 @nki.jit
 def counted_rows_of_cores(x, count):
-    """Each core writes the rows of its half one by one; how many there are is read at run time."""
+    """Write the rows of each core's half one by one; a run reads their number."""
     out = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm)
     core, limit = nl.program_id(0), nisa.register_alloc()
     nisa.register_load(limit, count[0:1, core:core + 1])

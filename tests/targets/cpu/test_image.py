@@ -51,7 +51,7 @@ def started(folder: Path, source: str, **environment: str) -> subprocess.Popen:
 
 
 def run(folder: Path, factor: str = "2", **environment: str) -> tuple[bytes, str]:
-    """(values, how the process came by its program)"""
+    """Return the values, and how the process got its program."""
     process = started(folder, PROGRAM.replace("FACTOR", factor), **environment)
     values, words = process.communicate()
     assert process.returncode == 0, words
@@ -66,12 +66,12 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def images(folder: Path) -> set[Path]:
-    """The entries that are not code."""
+    """Return the entries of the cache that are not code."""
     return {file for file in folder.iterdir() if file.read_bytes()[object_cache.DIGEST:][:4] != b"\x7fELF"}
 
 
 def call(function: Callable[..., Any], *arguments: Any, grid: tuple[int, ...] | None = None, forget: bool = True) -> Any:
-    """On native code, of a kernel that this process has not seen."""
+    """Call a kernel that this process has not seen on native code."""
     if forget:
         routines.forget()
     kernel = Kernel(function).on("jit")
@@ -84,7 +84,7 @@ def refuse(*arguments: object) -> None:
 
 def both(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *arguments: Any,
          grid: tuple[int, ...] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel gives when it is assembled, and when its image is found."""
+    """Return the results of a kernel that is assembled, and of one whose image the cache has."""
     first = call(function, *arguments, grid=grid)
     with monkeypatch.context() as patch:
         patch.setattr(lowering, "image_of", refuse)
@@ -92,7 +92,7 @@ def both(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *argumen
 
 
 def failures(monkeypatch: pytest.MonkeyPatch, failing: Callable[[], object]) -> tuple[str, str]:
-    """As above, of a kernel that fails: the texts of the errors, with those of their causes."""
+    """Return the errors of a kernel that fails, in both ways: their texts, with those of their causes."""
     routines.forget()                   # a routine that another test has compiled is not in this test's cache
     with pytest.raises(IndexError) as first:
         failing()

@@ -28,7 +28,7 @@ ROWS, COLUMNS = 256, 512
 
 
 def adam(p, g, m, v):
-    """A step of Adam on parameters ``p`` with gradients ``g``: three results, of which two are read again."""
+    """Perform a step of Adam on parameters ``p`` with gradients ``g``; two of its three results are read again."""
     outs = [nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(3)]
     for i in nl.affine_range(p.shape[0] // 128):
         rows = nl.ds(i * 128, 128)
@@ -42,7 +42,7 @@ def adam(p, g, m, v):
 
 
 def in_place(p, g, m, v):
-    """Arrays that are written where they are read; one of them again behind that."""
+    """Write arrays that are also read, one of them once more later."""
     for i in nl.affine_range(p.shape[0] // 128):
         rows = nl.ds(i * 128, 128)
         tile, other = nl.load(p[rows, :]), nl.load(g[rows, :])
@@ -53,7 +53,7 @@ def in_place(p, g, m, v):
 
 
 def halves(p, g, m, v):
-    """A tile whose halves are written by themselves, and read together and apart."""
+    """Write the halves of a tile separately, and read them together and separately."""
     out, rest = (nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(2))
     half = p.shape[1] // 2
     for i in nl.affine_range(p.shape[0] // 128):
@@ -68,7 +68,7 @@ def halves(p, g, m, v):
 
 
 def normalized(p, g, m, v):
-    """Sums of rows between nests of whole tiles, and a factor that each row has."""
+    """Sum rows between nests on complete tiles, and multiply each row by a factor."""
     out, centred = (nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(2))
     for i in nl.affine_range(p.shape[0] // 128):
         rows = nl.ds(i * 128, 128)
@@ -80,7 +80,7 @@ def normalized(p, g, m, v):
 
 
 def outer_products(p, g, m, v):
-    """Products of a column and a row, in tiles that start from 0 and from other numbers, and are written twice."""
+    """Multiply a column by a row, in tiles that start from 0 and from other numbers, and are written twice."""
     out, sums = (nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(2))
     right = nl.load(g[0:1, :])
     for i in nl.affine_range(p.shape[0] // 128):
@@ -98,7 +98,7 @@ def outer_products(p, g, m, v):
 
 
 def arrays(dtype: str) -> list[np.ndarray]:
-    """Random arrays, with NaN of several payloads, infinities, zeros and denormals."""
+    """Return random arrays, with NaN of several payloads, infinities, zeros and denormals."""
     rng = np.random.default_rng(0)
     result = [rng.standard_normal((ROWS, COLUMNS), np.float32) for _ in range(4)]
     special = np.array([0x7FC00001, 0xFFFFFFFF, 0x7F800000, 0xFF800000, 0, 1 << 31, 3, 0x00400000, 0x7F7FFFFF], np.uint32)
@@ -138,8 +138,8 @@ BUFFERS = [ScratchBuffer(1 << 10, k) for k in range(3)]
 
 @st.composite
 def calls(draw):
-    """A sum of one or two operands, perhaps with the old value, at starts and with strides that may overlap those of
-    other calls."""
+    """Draw a sum of one or two operands, perhaps with the old value; its starts and strides may overlap those of other
+    calls."""
     strides = st.sampled_from([(6, 1), (12, 1), (12, 2), (0, 1), (1, 4)])
 
     def operand(positive: bool):

@@ -33,7 +33,7 @@ def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 
 def program_of(kernel: Any, *arguments: Any) -> NativeKernel:
-    """The compiled program behind a kernel that has run on these arguments."""
+    """Return the compiled program behind a kernel that has run on these arguments."""
     (spec,) = kernel.specializations.values()
     program = spec.program("jit")
     assert isinstance(program, NativeKernel)
@@ -41,7 +41,7 @@ def program_of(kernel: Any, *arguments: Any) -> NativeKernel:
 
 
 def assembly_of(kernel: Any) -> NativeProgram:
-    """The program of a kernel that has run on some arguments."""
+    """Return the program of a kernel that has run on some arguments."""
     (spec,) = kernel.specializations.values()
     assembly, = assemblies(spec.modules, spec.grid)
     return assembly
@@ -80,7 +80,7 @@ def test_loops__with_tails() -> None:
 
 @nki.jit
 def mapped(x, function, width):
-    """A function of the columns but the last, ``width`` at a time."""
+    """Compute a function of all columns but the last, ``width`` at a time."""
     rows, columns = x.shape
     out = nl.ndarray((rows, columns - 1), dtype=x.dtype, buffer=nl.shared_hbm)
     for start in range(0, columns - 1, width):

@@ -24,7 +24,7 @@ P, WIDTH = 128, 64
 
 
 def launched(kernel: Any, grid: tuple[int, ...], *arrays: np.ndarray) -> tuple[Any, int]:
-    """The result on the JIT, and how many programs the machine launched."""
+    """Return the result on the JIT, and the number of programs that the machine launched."""
     fresh = nki.jit(kernel.func)[grid]
     result = fresh.on("jit")(*arrays)
     (spec,) = fresh.specializations.values()
@@ -33,7 +33,7 @@ def launched(kernel: Any, grid: tuple[int, ...], *arrays: np.ndarray) -> tuple[A
 
 @nki.jit
 def difference(a, b, c):
-    """exp(a - b * c) with tiles of 128 x 64; b is one row, c one column."""
+    """Compute exp(a - b * c) on tiles of 128 x 64; b is one row, c one column."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     i, j = nl.program_id(0), nl.program_id(1)
     rows, columns = nl.ds(i * P, P), nl.ds(j * WIDTH, WIDTH)
@@ -53,7 +53,7 @@ def added(a, b):
 
 @nki.jit
 def row_sums(a):
-    """The sum of each row's 64 columns of a program: [rows, programs along the axis]."""
+    """Sum the 64 columns of a program in each row, as [rows, programs along the axis]."""
     out = nl.ndarray((a.shape[0], a.shape[1] // WIDTH), dtype=nl.float32, buffer=nl.shared_hbm)
     i, j = nl.program_id(0), nl.program_id(1)
     rows = nl.ds(i * P, P)
@@ -63,7 +63,7 @@ def row_sums(a):
 
 @nki.jit
 def in_place(a: mutable_tensor):
-    """Each program doubles its tile of an input."""
+    """Double the program's tile of an input."""
     i, j = nl.program_id(0), nl.program_id(1)
     rows, columns = nl.ds(i * P, P), nl.ds(j * WIDTH, WIDTH)
     nl.store(a[rows, columns], nl.multiply(nl.load(a[rows, columns]), 2.0))
@@ -72,7 +72,7 @@ def in_place(a: mutable_tensor):
 
 @nki.jit
 def by_column(a):
-    """Each program adds the number of its columns' tile."""
+    """Add the number of the program's tile of columns."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     i, j = nl.program_id(0), nl.program_id(1)
     rows, columns = nl.ds(i * P, P), nl.ds(j * WIDTH, WIDTH)
@@ -82,7 +82,7 @@ def by_column(a):
 
 @nki.jit
 def first_columns(a, b):
-    """a + b in the columns that the grid has programs for."""
+    """Compute a + b in the columns for which the grid has programs."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     i, j = nl.program_id(0), nl.program_id(1)
     rows, columns = nl.ds(i * P, P), nl.ds(j * WIDTH, WIDTH)
@@ -145,7 +145,7 @@ PRODUCT = Nest((P, WIDTH, 8), frozenset({2}), (Operand(FLOAT32, (8, 0, 1)), Oper
 
 
 def region(root: Any, step: int = 4 * WIDTH, start: int = 0) -> ByteRegion:
-    """The memory of a program: rows of the first id, columns of the second."""
+    """Return the memory of a program: rows of the first id, columns of the second."""
     symbols = ((FIRST_ID, 4 * LINE * P), (FIRST_ID + 1, step)) if step else ((FIRST_ID, 4 * LINE * P),)
     return ByteRegion(root, Linear(), 1 << 20, Linear(start, symbols))
 

@@ -18,7 +18,7 @@ ROWS, ROW = 9, 512
 
 
 def extremum(fn: str, dtype: DType, columns: int = ROW) -> Nest:
-    """The fold of rows into float32."""
+    """Return a nest that folds rows into float32."""
     steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (1, 2), fn))
     return Nest((ROWS, columns), frozenset({1}), (Operand(dtype, (columns, 1)),), 0, (Operand(FLOAT32, (1, 0)),), steps,
                 (3,))
@@ -83,7 +83,7 @@ def test_sums__of_narrow_rows_have_the_order_of_float32(dtype: DType, columns: i
 
 
 def exponentials(dtype: DType, columns: int) -> Nest:
-    """exp of rows, stored, and its sum along each row."""
+    """Compute exp of rows, and its sum along each row."""
     steps = (Step("activation", FLOAT32, (0,), "exp"), Step("alu", FLOAT32, (2, 3), "add"))
     results = (3, 4)
     if dtype is not FLOAT32:

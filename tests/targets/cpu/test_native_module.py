@@ -46,7 +46,7 @@ def test_modules__are_read_back_equal(file: Path) -> None:
 
 
 def ways_of_examples() -> list:
-    """Each example with its passes as usual or forced, in turn; in ``make fuzz`` with both."""
+    """Return each example with usual or forced passes, in turn; in ``make fuzz`` with both."""
     examples = [name for name in EXAMPLES if name not in OF_RANKS]
     ways = {False: "usual", True: "forced"}
     return [pytest.param(name, is_forced, id=f"{name}-{way}") for k, name in enumerate(examples)

@@ -53,7 +53,7 @@ def fold(extents: tuple[int, ...], reduced: set[int], source: Operand, output: O
 
 
 def check(nests: list[Nest], exact: bool = True, symbols: tuple[int, ...] = (), bound: float = 1e-5) -> None:
-    """All compiled together, then each on memory of random numbers."""
+    """Compile all nests together, then run each on random numbers."""
     routines.compiled([nest.simplified for nest in nests])
     rng = np.random.default_rng(0)
     for nest in nests:
@@ -76,7 +76,7 @@ NARROW = (FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 
 
 def on_values(nest: Nest, *values: np.ndarray) -> np.ndarray:
-    """What a nest of one output makes of inputs with these values."""
+    """Return the result of a nest of one output on inputs with these values."""
     memories = [Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands]
     for memory, value in zip(memories, values):
         memory.array[:] = value
@@ -341,7 +341,7 @@ def random_nests(rng: np.random.Generator, count: int) -> Iterator[Nest]:
 
 
 def strides(rng: np.random.Generator, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a layout without overlap: axes in any order, with gaps."""
+    """Draw the strides of a layout without overlap, with axes in any order and gaps."""
     steps, step = [0] * len(extents), int(rng.choice([1, 1, 1, 2, 3, 6]))
     for axis in rng.permutation(len(extents)):
         steps[axis] = step

@@ -42,7 +42,7 @@ print(len(jit._compiled), len(jit._loaded), file=sys.stderr)
 
 
 def run(folder: Path, before: str = "", **environment: str) -> tuple[bytes, int, int]:
-    """(values, batches compiled, batches loaded) of a new process."""
+    """Return the values, and the numbers of batches that a new process compiles and loads."""
     done = subprocess.run([sys.executable, "-c", before + PROGRAM], capture_output=True, check=True, env=os.environ | {
         "NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(folder)} | environment)
     compiled, loaded = map(int, done.stderr.split()[-2:])
@@ -57,7 +57,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add_three(x: np.ndarray) -> np.ndarray:
-    """Compiled, or loaded, whatever this process has compiled before."""
+    """Compile or load the function, whatever this process has compiled before."""
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         nl.store(out, nl.load(x) + 3)

@@ -33,14 +33,14 @@ class Numbers(Sampler):
 
 
 def bound_of(op: Op) -> float:
-    """How far results may be off: exact but for sums, products, transcendental functions."""
+    """Return the bound of errors: 0 except for sums, products and transcendental functions."""
     functions = [v for v in op.attribute_values().values() if isinstance(v, str)]
     inexact = any((f in ACTIVATIONS and ACTIVATIONS[f].ulp) or (f in ALU and ALU[f].ulp) for f in functions)
     return ROUNDING if op.iteration().reduced or hasattr(op, "reduce_cmd") or inexact else 0.0
 
 
 def run_compiled(op: Op, values: list[int]) -> list[np.ndarray]:
-    """The buffers after the operation; the program's place in the grid gives the symbols their values."""
+    """Return the buffers after the operation; the program's position in the grid gives the values of the symbols."""
     grid = tuple(high + 1 for _, high in op.ranges)
     kernel = compiled(module_of(op), grid)
     after = [array.copy() for array in buffers_of(op)]

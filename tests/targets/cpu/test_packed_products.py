@@ -45,7 +45,7 @@ def small_blocks(monkeypatch):
 
 @pytest.fixture
 def example(example_modules):
-    """A kernel of the examples by module and name, with no code of other tests."""
+    """Return a kernel of the examples by module and name, which shares no code with other tests."""
     return lambda module, name: nki.jit(getattr(importlib.import_module(module), name).__wrapped__)
 
 
@@ -54,7 +54,7 @@ def is_packed(kernel, *arguments):
 
 
 def product_of_tiles(a_t, b, i, j, rows=128, depth=128, columns=512):
-    """A tile of the product, in PSUM: a loop over tiles of both factors."""
+    """Compute a tile of the product in PSUM, in a loop over tiles of both factors."""
     total = nl.zeros((rows, columns), nl.float32, buffer=nl.psum)
     for s in nl.affine_range(a_t.shape[0] // depth):
         left = nl.load(a_t[nl.ds(s * depth, depth), nl.ds(i * rows, rows)])
@@ -64,7 +64,7 @@ def product_of_tiles(a_t, b, i, j, rows=128, depth=128, columns=512):
 
 @nki.jit
 def in_uneven_tiles(a_t, b):
-    """Tiles of 58 rows, which are no multiple of the rows of a panel of any width."""
+    """Multiply tiles of 58 rows, which no panel's rows divide."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 58):
@@ -88,7 +88,7 @@ def rectified(a_t, b):
 
 @nki.jit
 def then_more(a_t, b):
-    """A product, and an operation that reads its result."""
+    """Multiply, and read the result in another operation."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     sums = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
@@ -129,7 +129,7 @@ def one_place(a_t, b):
 
 @nki.jit
 def operand_of_before(a_t, b):
-    """The first factor is what the iteration before has loaded."""
+    """Multiply by a factor that the previous iteration has loaded."""
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     left = nl.zeros((128, 128), a_t.dtype, buffer=nl.sbuf)
@@ -143,7 +143,8 @@ def operand_of_before(a_t, b):
 
 
 def of_pieces(a_t, b, depths, keep_left=False):
-    """A product in tiles that Python's loops unroll, smaller ones at the edges; ``depths`` are those of its pieces."""
+    """Multiply in tiles that Python's loops unroll, smaller ones at the edges; ``depths`` are the depths of the pieces.
+    """
     (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in range(0, m, 128):
@@ -201,7 +202,7 @@ def test_a_product_in_tiles__is_packed(example, module, name, rows):
 
 @nki.jit
 def of_uneven_depth(a_t, b):
-    """Tiles of 66 positions of the summed axis: no multiple of those in an iteration."""
+    """Multiply tiles of 66 positions of the summed axis, which an iteration's positions do not divide."""
     out = nl.ndarray((a_t.shape[1], b.shape[1]), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(a_t.shape[1] // 128):
         for j in nl.affine_range(b.shape[1] // 512):

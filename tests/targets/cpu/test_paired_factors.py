@@ -27,7 +27,7 @@ BFLOAT16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.floa
 
 @pytest.fixture(autouse=True)
 def products_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products are neither packed nor spread over threads."""
+    """Let passes neither pack products nor spread them over threads."""
     for name in ("form-products", "spread-nests"):
         set_options(monkeypatch, name, worth=1 << 40)
 
@@ -39,7 +39,7 @@ def product(a_t, b):
 
 
 def added(a_t, b):
-    """Sums that do not start from 0, of a tile that is transposed first."""
+    """Multiply a tile that is transposed first, with sums that do not start from 0."""
     out = nl.ndarray((a_t.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     left, right = nl.load(a_t), nl.load(b)
     total = nl.zeros(out.shape, nl.float32, buffer=nl.psum)
@@ -114,7 +114,7 @@ def calls_of(kernel, *arrays: np.ndarray) -> str:
 
 
 def whole_numbers(dtype: type, depth: int, count: int) -> np.ndarray:
-    """Numbers whose products and sums float32 holds, so that all orders of sums give the same bits."""
+    """Return numbers whose products and sums float32 represents, so that all orders of sums give the same bits."""
     return np.random.default_rng(count).integers(-8, 9, (depth, count)).astype(np.float32).astype(dtype)
 
 

@@ -26,7 +26,7 @@ ROWS = 3
 
 
 def scaled(columns: int, dtype: DType = BFLOAT16, output: DType = BFLOAT16) -> Nest:
-    """Rows times a row plus a number for each, all rounded in between."""
+    """Multiply rows by a row, and add a number to each; every step rounds."""
     inputs = (Operand(dtype, (columns, 1)), Operand(dtype, (0, 1)), Operand(FLOAT32, (1, 0)))
     widened = [Step("convert", FLOAT32, (k,)) for k in range(2)]
     steps = (*widened, Step("alu", FLOAT32, (4, 5), "multiply"), Step("convert", dtype, (6,)),
@@ -82,7 +82,7 @@ def test_functions__of_pairs_have_the_bits_of_lanes_in_memory_order(columns: int
 
 
 def folded(fn: str, columns: int, dtype: DType = BFLOAT16) -> Nest:
-    """The fold of rows, each element times itself."""
+    """Return a nest that folds the squares of rows."""
     steps = (Step("convert", FLOAT32, (0,)), Step("alu", FLOAT32, (2, 2), "multiply"), Step("alu", FLOAT32, (1, 3), fn))
     if dtype is FLOAT32:
         steps = (Step("alu", FLOAT32, (0, 0), "multiply"), Step("alu", FLOAT32, (1, 2), fn))
@@ -114,7 +114,7 @@ def test_words__are_loaded_where_all_operands_in_lanes_are_bfloat16() -> None:
 
 
 def rounded_product(x, g):
-    """Rows times weights, on parts of large nests that run on the pool."""
+    """Multiply rows by weights, in parts of large nests that run on the pool."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.multiply(nl.load(x), nl.load(g)))
     return out

@@ -17,7 +17,7 @@ A, B, C, D = range(4)
 
 
 def step(*buffers: int) -> cpu.Compute:
-    """A computation that reads one or two tiles, and writes the last one."""
+    """Return a computation that reads one or two tiles, and writes the last one."""
     row, count = Operand(FLOAT32, (1,)), len(buffers) - 1
     steps = (Step("alu", FLOAT32, (0, 1), "add"),) if count == 2 else ()
     nest = Nest((SIZE,), frozenset(), (row,) * count, 0, (row,), steps, (3 if steps else 0,))

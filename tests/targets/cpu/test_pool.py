@@ -141,7 +141,7 @@ def test_a_thread_runs_neighbours_along_the_last_axis(grid: tuple[int, ...], thr
 
 @nki.jit
 def gather_and_add(x: mutable_tensor, table, index):
-    """x += rows of a table, for blocks [128, 64] of a grid [I, J]."""
+    """Add rows of a table to x, in blocks [128, 64] of a grid [I, J]."""
     i, j = nl.program_id(0), nl.program_id(1)
     rows = nl.load(index[nl.ds(i * 128, 128), nl.ds(j, 1)])
     added = nl.load(table[rows, nl.arange(64)[None, :]])

@@ -18,7 +18,7 @@ SIZES = (128, 256, 512, 1024)
 
 
 def blocks(third: float, caches: Caches = CACHES) -> ProductBlocks:
-    """Of a product of 2048, on a host that reads so many bytes a second of its third cache."""
+    """Return the blocks of a product of 2048, on a host that reads this many bytes a second from its third cache."""
     candidates = [ProductBlocks(2048, 2048, 2048, 16, rows, columns, 512) for rows in SIZES for columns in SIZES]
     return chosen(candidates, caches, Rates(third, 10e9, 113e9))
 

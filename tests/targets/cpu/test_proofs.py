@@ -21,7 +21,8 @@ SLOTS = (5, 6)
 
 @st.composite
 def accesses(draw, masks: bool) -> tuple[SimpleNamespace, Nest, list[ByteRegion], list[Linear]]:
-    """A nest whose operands begin at forms of two slots, with what is known of these; its symbols are forms of them."""
+    """Draw a nest whose operands begin at forms of two slots, with facts about the slots; its symbols are forms of
+    them."""
     extents = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
     ranges = Ranges({slot: (low, low + draw(st.integers(0, 3))) for slot in SLOTS for low in [draw(st.integers(-2, 2))]})
     factor = st.integers(-2, 2)

@@ -36,12 +36,12 @@ def program(kernel, *arguments):
 
 
 def copies(kernel, *arguments):
-    """How many copies of the array the program has."""
+    """Return the number of copies of the array in the program."""
     return len(re.findall(r"copy_\w+\(x\b", program(kernel, *arguments)))
 
 
 def same_as_interpreter(kernel, *arguments):
-    """The kernel's result, which the interpreter has to give as well."""
+    """Return the kernel's result, which must be the interpreter's."""
     result, expected = (kernel.on(where)(*arguments) for where in ("jit", "interpreter"))
     np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
@@ -107,7 +107,7 @@ def test_parts_of_a_tile_that_loops_go_over():
 
 @nki.jit
 def columns(x):
-    """Two readers of columns of a wider array."""
+    """Read columns of a wider array twice."""
     out = nl.ndarray((x.shape[0], 64), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x[:, 64:128])
     nl.store(out, nl.maximum(nl.abs(tile) - nl.max(tile, axis=1, keepdims=True), tile))
@@ -151,7 +151,7 @@ def shifted(x, out):
 
 @nki.trace
 def reversed_rows(x, out):
-    """The first rows of the result are computed from the last ones of the tile, and the last ones from the first."""
+    """Compute the first rows of the result from the last ones of the tile, and the last ones from the first."""
     tile = nl.load(x)
     highest = nl.max(tile, axis=1, keepdims=True)
     nl.store(out[64:128, :], nl.maximum(nl.abs(tile[64:128, :]), highest[64:128, :]))
@@ -160,7 +160,7 @@ def reversed_rows(x, out):
 
 @nki.trace
 def one_before_one_behind(x, out):
-    """The tile of a is not needed any more when the output is written, that of b is."""
+    """Write the output when the tile of a has no further reader, but that of b has."""
     a = nl.load(x[0:64, :])
     b = nl.load(x[64:128, :])
     highest = nl.maximum(nl.max(a, axis=1, keepdims=True), nl.max(nl.abs(a), axis=1, keepdims=True))
@@ -293,7 +293,7 @@ def test_arrays_that_overlap__in_a_loop():
 
 
 class RandomNest:
-    """Text of a kernel: loops in which parts of x are loaded, used and updated, a tile also behind its loop."""
+    """The text of a kernel whose loops load, use and update parts of x; the kernel also uses a tile behind its loop."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -326,7 +326,7 @@ class RandomNest:
         self.slots += 1
 
     def part(self, variables):
-        """A quarter of x: a fixed one, or that of a loop's iteration."""
+        """Return a quarter of x, a fixed one or that of a loop's iteration."""
         fixed = self.rng.integers(0, 4)
         return str(fixed) if not variables or self.rng.random() < 0.4 else self.rng.choice(variables)
 

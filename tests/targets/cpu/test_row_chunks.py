@@ -107,7 +107,7 @@ def parts_of_a_tile(x, count):
 
 
 def aligned(shape):
-    """An array that begins where whole vectors can be stored."""
+    """Return an array that begins where vectors can be stored."""
     memory = np.zeros(4 * (np.prod(shape) + 16), np.uint8)
     return memory[-memory.ctypes.data % 64:][:4 * np.prod(shape)].view(np.float32).reshape(shape)
 
@@ -140,7 +140,7 @@ def test_rows_that_read_other_rows__keep_values(kernel, expected):
 
 @nki.jit
 def used_twice(x):
-    """The second loop over chunks, behind a transpose, reads the result of the first one."""
+    """Read the result of the first loop over chunks, behind a transpose, in the second loop."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     doubled = nl.multiply(nl.abs(tile), 2.0)
@@ -202,7 +202,7 @@ def test_next_chunk__is_prefetched_where_most_is_computed(monkeypatch, shape):
 
 @nki.jit
 def powers_and_lowest(x):
-    """The store of a chunk reads the minima, which the next chunk overwrites before it computes its powers."""
+    """Store a chunk and read its minima, which the next chunk overwrites before it computes its powers."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -214,7 +214,7 @@ def powers_and_lowest(x):
 
 @nki.jit
 def powers_above_the_mean(x):
-    """The first fold is a sum, whose order counts."""
+    """Fold with a sum first, whose order counts."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -246,7 +246,7 @@ def test_pipeline__stores_the_previous_chunk_and_folds_the_next_one(monkeypatch,
 
 @nki.jit
 def normal_powers(x):
-    """Blocks of 64 rows on the pool, each read for its moments before its chunks are computed."""
+    """Compute blocks of 64 rows on the pool; the moments of a block are computed before its chunks."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // 64):
         tile = nl.load(x[nl.ds(i * 64, 64), :])
@@ -449,7 +449,7 @@ def test_which_accesses_lie_apart(a, b, expected):
 
 @nki.jit
 def summed_tiles(x):
-    """Sums of tiles of rows, each of which an iteration adds to, and the centred rows of each tile."""
+    """Sum tiles of rows, to each of which an iteration adds, and centre the rows of each tile."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     totals = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     total = nl.zeros((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
@@ -480,7 +480,7 @@ def test_threads__share_the_rows_of_iterations_that_follow_each_other(monkeypatc
 
 @nki.jit
 def three_norms(x):
-    """Rows of three tiles, each centred and over its norm, and the sum of the tiles, which all iterations read."""
+    """Centre and normalize the rows of three tiles, and sum the tiles, which all iterations read."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     totals = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.shared_hbm)
     total = nl.zeros(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)

@@ -23,7 +23,7 @@ EDGES = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40], np.float32)
 
 @nki.jit
 def gather(table, indices, rows, first=0, wide=0):
-    """Rows from one column on, between columns that are set to -1."""
+    """Gather rows from one column on, between columns that are set to -1."""
     width = table.shape[1] - first
     out = nl.ndarray((indices.shape[0], wide or width), dtype=table.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(rows)[:, None], nl.arange(width)[None, :]
@@ -47,7 +47,7 @@ def chosen(count, below):
 
 
 def copies(kernel, *arguments, **keywords):
-    """The copies of tiles that the program has, besides those of numbers."""
+    """Return the copies of tiles in the program, except those of numbers."""
     text = listing(kernel.lower(*arguments, **keywords).module("nisa")).split("module {")[0]
     return [name for name in re.findall(r"\bcopy_\w+", text) if "int32" not in name]
 

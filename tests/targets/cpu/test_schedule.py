@@ -27,7 +27,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chain(count: int) -> tuple[Step, ...]:
-    """Steps that each double the value of the one before."""
+    """Return steps that each double the value before."""
     return tuple(Step("alu", FLOAT32, (k + 1 if k else 0,) * 2, "add") for k in range(count))
 
 
@@ -38,7 +38,7 @@ def of_rows(extents: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, .
 
 
 def folded(extents: tuple[int, ...], reduced: frozenset[int], name: str = "add") -> Nest:
-    """A fold of a dense array over some axes."""
+    """Return a nest that folds a dense array over some axes."""
     strides = tuple(prod(extents[a + 1:]) for a in range(len(extents)))
     kept = [a for a in range(len(extents)) if a not in reduced]
     to = tuple(prod(extents[b] for b in kept if b > a) if a in kept else 0 for a in range(len(extents)))
@@ -139,7 +139,7 @@ def test_cost__grows_with_elements_and_steps_and_is_least_for_products() -> None
 
 def narrow_rows(columns: int, steps: tuple[Step, ...], dtype: DType = BFLOAT16, step: int = 1, to: DType | None = None,
                 mask: Mask = ()) -> Nest:
-    """Rows of 16 bits: converted, used in further steps, and rounded."""
+    """Return a nest on rows of 16 bits, which it converts, uses in further steps, and rounds."""
     to = to or dtype
     converted = (Step("convert", FLOAT32, (0,)), *steps)
     rounded = (*converted, *([Step("convert", to, (len(converted) + 1,))] if to is not FLOAT32 else []))
@@ -148,7 +148,7 @@ def narrow_rows(columns: int, steps: tuple[Step, ...], dtype: DType = BFLOAT16, 
 
 
 def narrow_sum(columns: int, steps: tuple[Step, ...] = (), dtype: DType = BFLOAT16) -> Nest:
-    """The sum of rows of 16 bits, converted and used in further steps."""
+    """Return a nest that converts rows of 16 bits, uses them in further steps, and sums them."""
     body = (Step("convert", FLOAT32, (0,)), *steps)
     last = len(body) + 1
     return Nest((3, columns), frozenset({1}), (Operand(dtype, (columns, 1)),), 0, (Operand(FLOAT32, (1, 0)),),
@@ -214,7 +214,7 @@ def test_outputs__with_a_summed_axis_are_not_carried() -> None:
 
 
 def fields(steps: tuple[int, ...], dtypes: tuple[DType, ...], mask: Mask = ()) -> Nest:
-    """The sum of inputs at these distances of their elements."""
+    """Return a nest that sums inputs whose elements have these distances."""
     inputs = tuple(Operand(dtype, (step,)) for dtype, step in zip(dtypes, steps))
     sums = tuple(Step("alu", FLOAT32, (0, k), "add") for k in range(1, len(steps)))
     return Nest((64,), frozenset(), inputs, 0, (Operand(FLOAT32, (1,)),), sums, (len(steps) + len(sums),), mask)

@@ -45,14 +45,14 @@ from .compiled import compiled
 
 
 def overwritten(x, y):
-    """A tile of ``x`` is read after ``x`` was written."""
+    """Read a tile of ``x`` after ``x`` was written."""
     tile = nl.load(x)
     nl.store(x, nl.multiply(tile, 2.0))
     nl.store(y, nl.add(tile, 1.0))
 
 
 def shifted(x, y):
-    """Rows need those of the other half, which another chunk has."""
+    """Read rows of the other half, which another chunk has."""
     sums = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
     nl.store(sums, nl.add(nl.load(x), 1.0))
     nl.store(y[0:64, :], nl.multiply(nl.load(sums[64:128, :]), 2.0))
@@ -60,7 +60,7 @@ def shifted(x, y):
 
 
 def rows_below(x, y):
-    """Rows need those below them, which a walk over the rows has yet to write."""
+    """Read rows below each row, which a walk over the rows has yet to write."""
     rows = nl.ndarray((65, 64), dtype=x.dtype, buffer=nl.hbm)
     nl.store(rows[64:65, :], nl.load(x[64:65, :]))
     tile = nl.load(x[0:64, :])
@@ -69,21 +69,21 @@ def rows_below(x, y):
 
 
 def products(x, y):
-    """A product of parts of ``x``, of which the second one does not start where ``x`` does."""
+    """Multiply parts of ``x``, of which the second one does not start where ``x`` does."""
     for i in nl.affine_range(2):
         left = nl.load(x[0:64, nl.ds(i * 32, 32)])
         nl.store(y[nl.ds(i * 32, 32), :], nl.matmul(left, nl.load(x[64:128, :]), transpose_x=True))
 
 
 def odd_products(x, y):
-    """A product whose rows and columns fill no register tiles."""
+    """Multiply with rows and columns that fill no register tiles."""
     for i in nl.affine_range(2):
         left = nl.load(x[0:64, nl.ds(i * 25, 25)])
         nl.store(y[nl.ds(i * 25, 25), 0:61], nl.matmul(left, nl.load(x[64:128, 0:61]), transpose_x=True))
 
 
 def repeated_factors(x, y):
-    """Products of parts of ``x``, of which each iteration of the outer loop reads all."""
+    """Multiply parts of ``x``, all of which each iteration of the outer loop reads."""
     for i in nl.affine_range(2):
         for j in nl.affine_range(2):
             tile, factor = nl.load(x[0:64, nl.ds(i * 32, 32)]), nl.load(x[64:128, nl.ds(j * 32, 32)])
@@ -91,7 +91,7 @@ def repeated_factors(x, y):
 
 
 def changed_factors(x, y):
-    """Products with a copy of a tile that each iteration of the loop changes."""
+    """Multiply by a copy of a tile that each iteration of the loop changes."""
     tile = nl.load(x[0:64, 0:32])
     for i in nl.sequential_range(2):
         factor = nl.copy(tile, dtype=nl.float32)
@@ -100,7 +100,7 @@ def changed_factors(x, y):
 
 
 def factors_before_and_after(x, y):
-    """Products with copies of a tile that changes between them."""
+    """Multiply by copies of a tile that changes between them."""
     tile = nl.load(x[0:64, 0:32])
     factor = nl.copy(tile, dtype=nl.float32)
     nl.store(y[0:32, 0:32], nl.copy(nisa.nc_matmul(factor, factor)))
@@ -110,7 +110,7 @@ def factors_before_and_after(x, y):
 
 
 def pieces_apart(x, y):
-    """A product in two pieces, between which a row of the summed axis is left out."""
+    """Multiply in two pieces, between which a row of the summed axis is left out."""
     total = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
     for rows in (slice(0, 32), slice(33, 65)):
         tile = nl.load(x[rows, :])
@@ -119,7 +119,7 @@ def pieces_apart(x, y):
 
 
 def fields(x, y):
-    """Three fields of each record."""
+    """Combine the three fields of each record."""
     p, f = nl.arange(128)[:, None], nl.arange(16)[None, :]
     tile = nl.load(x)
     first = nl.subtract(tile[p, 4 * f], tile[p, 4 * f + 1])
@@ -135,7 +135,7 @@ def eight_largest(x, y):
 
 
 def filled_twice(x, y):
-    """A tile is filled with another number after it was read."""
+    """Fill a tile with another number after it was read."""
     fill = nl.full((128, 32), 2.0, nl.float32)
     tile = nl.load(x)
     nl.store(y[:, 0:32], nl.multiply(tile[:, 0:32], fill))
@@ -144,41 +144,41 @@ def filled_twice(x, y):
 
 
 def narrow_products(x, y):
-    """A product of factors in float16, which hold these numbers exactly."""
+    """Multiply factors in float16, which represents these numbers exactly."""
     left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 64), :]), dtype=nl.float16) for k in range(2))
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
 def products_of_pairs(x, y):
-    """A product of factors in bfloat16, which hold these numbers exactly."""
+    """Multiply factors in bfloat16, which represents these numbers exactly."""
     left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 64), :]), dtype=nl.bfloat16) for k in range(2))
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
 def products_of_odd_depth(x, y):
-    """A product of factors in bfloat16, of an odd number of positions of the summed axis."""
+    """Multiply factors in bfloat16 with an odd number of positions of the summed axis."""
     left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 63), :]), dtype=nl.bfloat16) for k in range(2))
     nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
 
 
 def narrow_function(x, y):
-    """A function of numbers in float16, which hold these and their squares exactly."""
+    """Compute a function of numbers in float16, which represents these and their squares exactly."""
     nl.store(y, nl.square(nl.copy(nl.load(x), dtype=nl.float16)))
 
 
 def bounded_function(x, y):
-    """A function of numbers in bfloat16."""
+    """Compute a function of numbers in bfloat16."""
     nl.store(y, nl.tanh(nl.copy(nl.load(x), dtype=nl.bfloat16), dtype=nl.bfloat16))
 
 
 def rounded_products(x, y):
-    """Products in bfloat16, which does not represent all of them."""
+    """Multiply in bfloat16, which does not represent all products."""
     tile = nl.load(x)
     nl.store(y, nl.subtract(nl.multiply(tile, 33.125, dtype=nl.bfloat16), tile))
 
 
 def products_beside(x, y):
-    """Two products beside each other in one tile."""
+    """Write two products beside each other to one tile."""
     tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
     upper, lower = nl.load(x[0:64, :]), nl.load(x[64:128, :])
     tile[:, 0:64] = nl.matmul(upper, lower, transpose_x=True)
@@ -189,7 +189,7 @@ def products_beside(x, y):
 
 
 def product_in_a_corner(x, y):
-    """A product writes a corner of a tile of zeros, which is stored; then the tile gets other values."""
+    """Write a product to a corner of a tile of zeros and store the tile, which then gets other values."""
     for i in nl.sequential_range(2):
         tile = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
         tile[0:32, 0:16] += nisa.nc_matmul(nl.load(x[0:64, 0:32]), nl.load(x[64:128, 0:16]))
@@ -198,21 +198,21 @@ def product_in_a_corner(x, y):
 
 
 def part_of_tile(x, y):
-    """Some columns of some rows of a tile are stored."""
+    """Store some columns of some rows of a tile."""
     tile = nl.multiply(nl.load(x), 2.0)
     nl.store(y[0:100, 0:40], nl.copy(tile[0:100, 0:40]))
     nl.store(y[0:90, 40:50], nl.copy(tile[0:90, 0:10]))
 
 
 def beside_equal_numbers(x, y):
-    """A part of a tile of equal numbers gets other values."""
+    """Write other values to a part of a tile of equal numbers."""
     tile = nl.full((128, 64), 3.0, nl.float32, buffer=nl.sbuf)
     tile[:, 0:32] = nl.load(x[:, 0:32])
     nl.store(y[:, 0:48], tile[:, 0:48])
 
 
 def turned_back(x, y):
-    """Products of transposed tiles, of which the second one is written again before its product."""
+    """Multiply transposed tiles, of which the second one is written again before its product."""
     tile, other = nl.load(x[0:64, :]), nl.load(x[64:128, :])
     turned = nl.copy(nisa.nc_transpose(tile))
     nl.store(y[0:64, :], nl.copy(nisa.nc_matmul(turned, other)))
@@ -222,7 +222,7 @@ def turned_back(x, y):
 
 
 def halves(x, y):
-    """A product reads a tile of which each half is written by itself."""
+    """Multiply by a tile whose halves are written separately."""
     tile = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
     tile[0:32, :] = nl.load(x[0:32, :])
     tile[32:64, :] = nl.multiply(nl.load(x[32:64, :]), 2.0)
@@ -230,7 +230,7 @@ def halves(x, y):
 
 
 def products_of_columns(x, y):
-    """Products with both halves of a tile's columns."""
+    """Multiply by both halves of a tile's columns."""
     tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
     left = nl.load(x[0:64, :])
     tile[:, 0:64] = left
@@ -240,7 +240,7 @@ def products_of_columns(x, y):
 
 
 def sums_read_again(x, y):
-    """Sums of a product that are read again after another tile was computed from them."""
+    """Read the sums of a product again after another tile was computed from them."""
     left, right = nl.load(x[0:64, :]), nl.load(x[64:128, :])
     sums = nl.copy(nisa.nc_matmul(left, right))
     nl.store(y[0:64, :], nl.copy(nisa.nc_matmul(nl.multiply(sums, 0.5), right)))
@@ -248,7 +248,7 @@ def sums_read_again(x, y):
 
 
 def summed_products(x, y):
-    """A sum of products of two tiles with themselves."""
+    """Sum products of two tiles with themselves."""
     tiles = nl.ndarray((2, nl.par_dim(64), 64), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
     for k in nl.affine_range(2):
@@ -259,13 +259,13 @@ def summed_products(x, y):
 
 
 def without_rows(*arguments: Any) -> Any:
-    """A converted factor whose first row is taken for all of them."""
+    """Return a converted factor that has its first row in place of all rows."""
     operand, region = CONVERTED(*arguments)
     return replace(operand, strides=tuple(step if step <= 1 else 0 for step in operand.strides)), region
 
 
 def with_other_polynomials(function: Nest) -> fitted.FittedFunction | None:
-    """Polynomials that belong to the segments beside theirs."""
+    """Return a fit in which each segment has the polynomials of the one beside it."""
     fit = FIT_OF(function)
     if fit is None:
         return None
@@ -275,7 +275,7 @@ def with_other_polynomials(function: Nest) -> fitted.FittedFunction | None:
 
 
 def fewer_parts(nest: Any, least: int, most: int) -> Any:
-    """One part less than the rows need."""
+    """Return one part less than the rows need."""
     parts = PARTS_OF(nest, least, most)
     return None if parts is None else (parts[0], parts[1] - 1, parts[2])
 
@@ -366,7 +366,7 @@ def test_seeded_fault__changes_values(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def gathered(table, index):
-    """Rows of a table by their numbers, in an output that nothing reads."""
+    """Gather rows of a table by their numbers, into an output that nothing reads."""
     rows = nl.ndarray((128, 64), dtype=table.dtype, buffer=nl.shared_hbm)
     numbers = nl.load(index)
     nl.store(rows, nl.load(table[numbers[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
@@ -387,7 +387,7 @@ def test_seeded_fault_of_store_rows__changes_values(monkeypatch: pytest.MonkeyPa
 
 
 def beside_powers(x, y):
-    """Powers of all elements, and twice the first columns, which are too few to wake a thread."""
+    """Compute powers of all elements, and double the first columns, which are too few to wake a thread."""
     nl.store(y[:, 0:48], nl.exp(nl.load(x[:, 0:48])))
     nl.store(y[:, 48:64], nl.multiply(nl.load(x[:, 48:64]), 2.0))
 
@@ -415,7 +415,7 @@ def test_seeded_fault_of_spread_nests__changes_values_of_neighbors(monkeypatch: 
 
 @nki.jit
 def added(a, b):
-    """Programs of a grid on tiles of 128 x 64."""
+    """Add in each program of a grid on tiles of 128 x 64."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     rows, columns = nl.ds(nl.program_id(0) * 128, 128), nl.ds(nl.program_id(1) * 64, 64)
     nl.store(out[rows, columns], nl.add(nl.load(a[rows, columns]), nl.load(b[rows, columns])))
@@ -436,7 +436,7 @@ def test_seeded_fault_of_merge_programs__changes_values(monkeypatch: pytest.Monk
 
 
 def twice(x):
-    """Rows of bfloat16."""
+    """Double rows of bfloat16."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.multiply(nl.load(x), 2.0))
     return out
@@ -455,7 +455,7 @@ def doubled_power(x):
 
 
 def rounded_twice(x):
-    """Twice a number, rounded; less one."""
+    """Double a number and round, then subtract one and round."""
     out = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
     nl.store(out, nl.subtract(nl.multiply(nl.load(x), 2.0, dtype=nl.bfloat16), 1.0))
     return out

@@ -31,7 +31,7 @@ def scores(a, b):
 
 @nki.jit
 def used_twice(a, b):
-    """The tile of sums is read after the copy, too."""
+    """Read the tile of sums after the copy, too."""
     out = nl.ndarray((2 * P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     sums = nisa.nc_matmul(nl.load(a), nl.load(b[:, nl.ds(0, P)]))
     copied = nl.copy(sums)
@@ -42,7 +42,7 @@ def used_twice(a, b):
 
 @nki.jit
 def accumulated(a, b):
-    """Two products in one tile: only the first one starts from 0."""
+    """Accumulate two products in one tile; only the first one starts from 0."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.load(a)
     sums = nl.zeros((P, P), nl.float32, buffer=nl.psum)
@@ -54,7 +54,7 @@ def accumulated(a, b):
 
 @nki.jit
 def rounded(a, b):
-    """The copy converts, so that it stays."""
+    """Convert in the copy, so that the pass keeps it."""
     out = nl.ndarray((P, P), dtype=nl.bfloat16, buffer=nl.shared_hbm)
     narrow = nl.copy(nisa.nc_matmul(nl.load(a), nl.load(b[:, nl.ds(0, P)])), dtype=nl.bfloat16)
     nl.store(out, nl.multiply(narrow, 2.0))
@@ -63,7 +63,7 @@ def rounded(a, b):
 
 @nki.jit
 def in_place(a, b):
-    """The copy overwrites a factor."""
+    """Overwrite a factor by the copy."""
     out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
     left, right = nl.load(a, dtype=nl.float32), nl.load(b[:, nl.ds(0, P)], dtype=nl.float32)
     copied = nl.copy(nisa.nc_matmul(left, right))

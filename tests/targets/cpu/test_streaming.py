@@ -83,7 +83,7 @@ def native(kernel, *arrays):
 
 
 def streamed(kernel):
-    """The outputs' extents of the routines that stream."""
+    """Return the extents of the outputs of routines that stream."""
     functions = [i.function for i in kernel.assembly.instructions]
     functions += [a.routine for i in kernel.assembly.instructions for a in i.arguments
                   if isinstance(a, CodeAddress)]
@@ -91,7 +91,7 @@ def streamed(kernel):
 
 
 def at_offset(shape, dtype, offset):
-    """An array that begins so many bytes behind a multiple of 64, and the memory it is in."""
+    """Return an array that begins this many bytes behind a multiple of 64, and its memory."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.full(size + 256, 0xA5, np.uint8)
     first = -memory.ctypes.data % 64 + 64 + offset

@@ -23,7 +23,7 @@ EDGES = np.float32([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 
 
 
 def function(name: str, dtype: DType, columns: int = 64, to: DType | None = None) -> Nest:
-    """A function of rows."""
+    """Compute a function of rows."""
     to = to or dtype
     steps = (Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (2,), name), Step("convert", to, (3,)))
     return Nest((3, columns), frozenset(), (Operand(dtype, (columns, 1)),), 0, (Operand(to, (columns, 1)),), steps,
@@ -77,7 +77,7 @@ def test_functions__are_of_one_narrow_float_to_one() -> None:
 
 
 def two_arguments(uses_function: bool) -> Nest:
-    """gelu(a) rounded and multiplied by ``b``, and a second result: that product, or the number before the rounding."""
+    """Compute gelu(a), rounded, times ``b``, and a second result: that product, or the number before the rounding."""
     steps = (Step("convert", FLOAT32, (0,)), Step("activation", FLOAT32, (4,), "gelu"), Step("convert", BFLOAT16, (5,)),
              Step("convert", FLOAT32, (6,)), Step("convert", FLOAT32, (1,)), Step("alu", FLOAT32, (7, 8), "multiply"),
              Step("convert", BFLOAT16, (9,)))
@@ -108,7 +108,7 @@ def test_functions__leave_constants_that_other_steps_read() -> None:
 
 
 def normalized(x, g, m):
-    """gelu((x - m) * g + g), rounded after each step, of which the last two are functions of one number."""
+    """Compute gelu((x - m) * g + g), rounded after each step; the last two steps are functions of one number."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, weights = nl.load(x), nl.load(g)
     scaled = nl.multiply(nl.subtract(tile, nl.load(m)), weights)
@@ -117,7 +117,7 @@ def normalized(x, g, m):
 
 
 def halved(x, g, m):
-    """gelu(x / 2), plus g, halved: a constant of the function that another step reads, too."""
+    """Compute gelu(x / 2) plus g, halved; another step reads a constant of the function, too."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     rounded = nl.gelu(nl.multiply(nl.load(x), 0.5), dtype=x.dtype)
     nl.store(out, nl.multiply(nl.add(rounded, nl.load(g)), 0.5))
@@ -125,7 +125,7 @@ def halved(x, g, m):
 
 
 def masked(x, g, m):
-    """Functions of elements below the diagonal."""
+    """Compute functions of elements below the diagonal."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(x.shape[0])[:, None], nl.arange(x.shape[1])[None, :]
     nl.store(out, nl.load(x))
@@ -134,7 +134,7 @@ def masked(x, g, m):
 
 
 def summed(x, g, m):
-    """Sums of rows of a function."""
+    """Sum a function along rows."""
     out = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.sum(nl.exp(nl.load(x)), axis=1, keepdims=True))
     return out
@@ -162,7 +162,7 @@ def test_kernels__keep_their_bits(kernel, columns: int, dtype) -> None:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The functions that kernels call after the pass."""
+    """Return the functions that kernels call after the pass."""
     return called_after(TabulateFunctions, monkeypatch)
 
 

@@ -26,13 +26,13 @@ M, N, K = 24, 40, 16
 
 
 def product(left: int = M) -> Nest:
-    """A product of two factors in bfloat16."""
+    """Return a product of two factors in bfloat16."""
     return Nest((left, N, K), frozenset({2}), (Operand(BFLOAT16, (K, 0, 1)), Operand(BFLOAT16, (0, 1, N))), 0,
                 (Operand(FLOAT32, (N, 1, 0)),), MULTIPLY_ADD, (4,))
 
 
 def row_function(columns: int, count: int = 1) -> Nest:
-    """So many functions of a row, one after the other."""
+    """Return this many functions of a row, one after the other."""
     steps = tuple(Step("activation", FLOAT32, (0 if k == 0 else k + 1,), "exp") for k in range(count))
     return Nest((columns,), frozenset(), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (1,)),), steps, (count + 1,))
 

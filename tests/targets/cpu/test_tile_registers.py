@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux" or platform.machine
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory) -> ctypes.CDLL | None:
-    """What runs the instructions; None where the processor does."""
+    """Return the library that executes the instructions, or None if the processor does."""
     if host.multiplies_tiles():
         return None
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -45,7 +45,7 @@ def library(tmp_path_factory) -> ctypes.CDLL | None:
 
 @pytest.fixture(autouse=True)
 def tile_registers(library, monkeypatch):
-    """Small products in tile registers."""
+    """Let small products use tile registers."""
     set_options(monkeypatch, "form-products", worth=1 << 10, amx=1, columns=128, rows=64)
     monkeypatch.setattr(host, "multiplies_tiles", lambda: True)
     monkeypatch.setattr(host_measurements, "words_of_unit", lambda unit: 1e11)
@@ -63,7 +63,7 @@ def tile_registers(library, monkeypatch):
 
 
 def kernel_of(dtype, rows=64, depth=64):
-    """A new kernel, with no code of other tests: a product in tiles, with a result of some dtype."""
+    """Return a new kernel, which shares no code with other tests: a product in tiles with a result of some dtype."""
     @nki.jit
     def product(a_t, b):
         (_, m), (_, n) = a_t.shape, b.shape
@@ -81,7 +81,8 @@ def is_in_registers(kernel, *arguments):
 
 
 def documented(a, b):
-    """Products of ``a`` and ``b`` as one register adds them up: even positions, odd ones, and both to the old sum."""
+    """Return products of ``a`` and ``b`` summed as one register does: even positions, odd ones, and both to the old
+    sum."""
     (k, m), (_, n) = a.shape, b.shape
     sums = np.zeros((m, n), np.float32)
     a, b = a.astype(np.float64), b.astype(np.float64)

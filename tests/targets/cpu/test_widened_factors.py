@@ -19,7 +19,7 @@ EDGES = (np.nan, np.inf, -np.inf, -0.0, 0.0, 2.0 ** -24, -(2.0 ** -16), 2.0 ** -
 
 
 def product(a_t, b):
-    """Blocks of 128 positions of the summed axis, by tiles of at most 512 columns."""
+    """Multiply blocks of 128 positions of the summed axis by tiles of at most 512 columns."""
     (depth, rows), (_, columns) = a_t.shape, b.shape
     out = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.shared_hbm)
     total = nl.zeros((rows, columns), nl.float32, buffer=nl.psum)

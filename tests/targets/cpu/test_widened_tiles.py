@@ -25,7 +25,7 @@ DTYPES = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, ml_dtypes.float
 
 
 def scores(q, k):
-    """exp of a tile, rounded to its dtype, as a factor of products in a loop."""
+    """Multiply by exp of a tile, rounded to its dtype, in a loop."""
     depth, rows = q.shape
     out = nl.ndarray((rows, k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
@@ -36,7 +36,7 @@ def scores(q, k):
 
 
 def added(q, k):
-    """A tile that an addition converts as well."""
+    """Convert the tile in an addition, too."""
     out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     sums = nl.ndarray(q.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
@@ -46,7 +46,7 @@ def added(q, k):
 
 
 def transposed(q, k):
-    """A tile that is a factor twice, once transposed by a copy."""
+    """Use the tile as a factor twice, once transposed by a copy."""
     out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     squares = nl.ndarray((q.shape[0], q.shape[0]), dtype=nl.float32, buffer=nl.shared_hbm)
     left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
@@ -57,7 +57,7 @@ def transposed(q, k):
 
 
 def copied(q, k):
-    """A tile that is stored as it is as well."""
+    """Store the tile unchanged, too."""
     out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     tiles = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     left = nl.copy(nl.exp(nl.load(q)), dtype=q.dtype)
@@ -67,7 +67,7 @@ def copied(q, k):
 
 
 def parts(q, k):
-    """Products that read parts of a tile."""
+    """Multiply parts of a tile."""
     out = nl.ndarray((q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     right = nl.copy(nl.exp(nl.load(k)), dtype=k.dtype)
     for j in nl.affine_range(k.shape[1] // 128):
@@ -77,7 +77,7 @@ def parts(q, k):
 
 
 def repeated_parts(q, k):
-    """Products in an inner loop that read the same parts of a tile in each iteration of the outer loop."""
+    """Multiply the same parts of a tile in each iteration of the outer loop, in an inner loop."""
     out = nl.ndarray((q.shape[1] // 32, 32, k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     right = nl.copy(nl.exp(nl.load(k)), dtype=k.dtype)
     for i in nl.affine_range(q.shape[1] // 32):
@@ -89,7 +89,7 @@ def repeated_parts(q, k):
 
 
 def rewritten_parts(q, k):
-    """Products like these, of a tile that the outer loop computes in each iteration."""
+    """Multiply parts of a tile that each iteration of the outer loop computes."""
     out = nl.ndarray((q.shape[1] // 32, 32, k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     for i in nl.affine_range(q.shape[1] // 32):
         left = nl.load(q[:, nl.ds(i * 32, 32)])
@@ -101,7 +101,7 @@ def rewritten_parts(q, k):
 
 
 def unrolled(q, k):
-    """Products with a tile each, in a loop that unrolls."""
+    """Multiply by one tile for each product, in a loop that unrolls."""
     out = nl.ndarray((4, q.shape[1], k.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
     for j in nl.static_range(4):
         left = nl.copy(nl.exp(nl.multiply(nl.load(q), j + 1.0)), dtype=q.dtype)
@@ -111,7 +111,7 @@ def unrolled(q, k):
 
 @pytest.fixture
 def factors(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """The dtypes of the factors of products after the pass, for each kernel."""
+    """Return the dtypes of the factors of products after the pass, for each kernel."""
     dtypes: list[set[str]] = []
     rewrite = WidenTiles.rewrite
 
