@@ -29,7 +29,7 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
-    SeveralVectors,
+    SelectedVector,
     ShapeOf,
     Span,
     TensorFact,
@@ -422,7 +422,7 @@ class Expressions(TreeTransformer):
                 text = self.text(value)         # written twice where its rows have to be counted
                 is_counted = fact.shape is not None and fact.shape[0] != "?"
                 items.append(RowNumbers(text if is_counted else self.named(text, "rows"), fact.shape))
-            elif isinstance(fact, MaskFact | SeveralVectors):
+            elif isinstance(fact, MaskFact | SelectedVector):
                 self.left("a mask is an index" if isinstance(fact, MaskFact) else SELECTED)
             elif isinstance(fact, Items) and len(node.slice) == 1:
                 items += self._items_of(self.text(value), fact)
@@ -434,7 +434,7 @@ class Expressions(TreeTransformer):
         """Return the items of a subscript that is a variable: a tuple of slices, index vectors and integers."""
         items: list[Item] = []
         for k, fact in enumerate(sequence.items):
-            if isinstance(fact, SeveralVectors):
+            if isinstance(fact, SelectedVector):
                 self.left(SELECTED)
             if isinstance(fact, Span):
                 is_known = fact.start and fact.size and all(map(self.stable, (fact.start, fact.size)))

@@ -267,15 +267,15 @@ class ComputedPart:
 
 
 @dataclass(frozen=True)
-class SeveralVectors(Fact):
-    """A value that is one of several index vectors or masks, after branches or iterations of a loop."""
+class SelectedVector(Fact):
+    """An index vector or mask that branches or iterations of a loop have selected from several."""
 
 
 def varies(fact: Fact) -> bool:
     """Return whether a value is or contains an index vector, or a mask of one."""
     if isinstance(fact, Items):
         return any(map(varies, fact.items))
-    return isinstance(fact, SeveralVectors) or (isinstance(fact, IndexFact) and fact.is_vector) or (
+    return isinstance(fact, SelectedVector) or (isinstance(fact, IndexFact) and fact.is_vector) or (
         isinstance(fact, MaskFact) and fact.varies)
 
 
@@ -328,7 +328,7 @@ def join(left: Fact, right: Fact) -> Fact:
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
         return Items(tuple(map(join, left.items, right.items)), left.fields if left.fields == right.fields else ())
     if not isinstance(left, Items | Many) and not isinstance(right, Items | Many) and (varies(left) or varies(right)):
-        return SeveralVectors()
+        return SelectedVector()
     if isinstance(left, Items | Many) and isinstance(right, Items | Many):      # a loop appends to a list
         return join(as_many(left), as_many(right))
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):

@@ -23,7 +23,7 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
-    SeveralVectors,
+    SelectedVector,
     ShapeOf,
     TensorFact,
     TileObject,
@@ -98,7 +98,7 @@ class Indices(Expressions):
     def as_index(self, node: cst.BaseExpression) -> IndexFact:
         """Return a value as an index; a number of the host is an index without axes."""
         fact = self.fact(node)
-        if isinstance(fact, SeveralVectors):
+        if isinstance(fact, SelectedVector):
             self.left(SELECTED)
         return fact if isinstance(fact, IndexFact) else IndexFact(self.text(node), ())
 

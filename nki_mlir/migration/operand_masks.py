@@ -22,7 +22,7 @@ from nki_mlir.migration.facts import (
     MaskBound,
     MaskFact,
     NumberFact,
-    SeveralVectors,
+    SelectedVector,
     TensorFact,
 )
 from nki_mlir.migration.indices import any_of
@@ -258,7 +258,7 @@ class OperandMasks(NamedViews):
 
     def mask_argument(self, fact: Fact) -> MaskFact | None:
         """Return an argument if it is a mask; None for other values."""
-        if isinstance(fact, SeveralVectors):
+        if isinstance(fact, SelectedVector):
             raise LeftForAPerson(SELECTED)
         if not isinstance(fact, MaskFact):
             return None

@@ -29,7 +29,7 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
-    SeveralVectors,
+    SelectedVector,
     Span,
     TensorFact,
     TileFunction,
@@ -124,7 +124,7 @@ class TileObjects(Branches):
         match fact:
             case IndexFact() if not any(terms.names(text) for text in _texts(fact)):
                 return fact
-            case IndexFact() | MaskFact() | SeveralVectors():
+            case IndexFact() | MaskFact() | SelectedVector():
                 self.report.left(self.line, VECTOR)
                 return Unknown()
             case TensorFact():

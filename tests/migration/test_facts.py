@@ -24,7 +24,7 @@ from nki_mlir.migration.facts import (
     NoElement,
     NoneFact,
     NumberFact,
-    SeveralVectors,
+    SelectedVector,
     TensorFact,
     TileFunction,
     Unknown,
@@ -79,8 +79,8 @@ def test_one_of_two_tiles__has_what_both_have(other, joined):
     (replace(PLAIN, blocks=0), replace(PLAIN, blocks=0, part=True), replace(PLAIN, blocks=0, part=True)),
     (TENSOR, replace(TENSOR, part=True), replace(TENSOR, part=True)), (NoneFact(), NoneFact(), NoneFact()),
     (NUMBER, NumberFact("float"), NumberFact()), (NUMBER, NUMBER, NUMBER), (NUMBER, Fact(), Fact()),
-    (NUMBER, Unknown(), Unknown()), (NUMBER, LINE, SeveralVectors()), (LINE, POINT, SeveralVectors()),
-    (POINT, NUMBER, Fact()), (CAUSAL, MaskFact((), ("c",)), SeveralVectors()), (MaskFact(()), NUMBER, Fact()),
+    (NUMBER, Unknown(), Unknown()), (NUMBER, LINE, SelectedVector()), (LINE, POINT, SelectedVector()),
+    (POINT, NUMBER, Fact()), (CAUSAL, MaskFact((), ("c",)), SelectedVector()), (MaskFact(()), NUMBER, Fact()),
     (MANY, Many(NoElement()), MANY), (MANY, Many(NUMBER), Many(Unknown())), (Many(NUMBER, True), Many(NUMBER), Many(NUMBER, True)),
     (Items((PLAIN, NUMBER), ("a", "b")), Items((PLAIN, NumberFact("float")), ("a", "b")),
      Items((PLAIN, NumberFact()), ("a", "b"))),
@@ -99,7 +99,7 @@ def test_tiles_and_vectors_in_lists():
             assert may_have_tiles(value) is (name in ("tile", "none")), value
             assert contains_tiles(value) is (name == "tile"), value
         assert varies(fact) is varies(Items((NUMBER, fact))) is (name == "line")
-    assert varies(CAUSAL) and varies(SeveralVectors()) and not varies(MaskFact((), ("c",)))
+    assert varies(CAUSAL) and varies(SelectedVector()) and not varies(MaskFact((), ("c",)))
     for mask in (MaskFact((), is_known=False), MaskFact((), comparisons=(Comparison(LINE, "less"),)),
                  MaskFact((), alternatives=(Comparison(LINE, "less"),))):
         assert mask.varies

@@ -312,7 +312,7 @@ def test_function_of_another_file_that_reads_what_the_kernel_lacks_is_left(tmp_p
 
 
 def test_helper_whose_shape_another_operand_gets_is_called_once():
-    text = """def turned(t, half):
+    text = """def rotated(t, half):
     rows = t.shape[0]
     p, f = nl.arange(rows)[:, None], nl.arange(half)[None, :]
     r = nl.ndarray((rows, 2 * half), dtype=t.dtype)
@@ -328,11 +328,11 @@ def kernel(x, y):
     other = nl.load(y)
     for head in nl.affine_range(h):
         tile = nl.load(x[:, head, :])
-        nl.store(out[:, head, :], nl.multiply(turned(tile, d // 2), other))
+        nl.store(out[:, head, :], nl.multiply(rotated(tile, d // 2), other))
     return out
 """
     new = new_text(text)
-    assert new.count("turned(") == 2 and "nl.broadcast_to(other, wide.shape)" in new
+    assert new.count("rotated(") == 2 and "nl.broadcast_to(other, wide.shape)" in new
     x, y = RANDOM[:128].reshape(64, 2, 16), RANDOM[:64]
     wanted = np.concatenate([-x[..., 8:], x[..., :8]], axis=-1) * y[:, None]
     np.testing.assert_array_equal(value(new, "kernel", (x, y)), wanted)

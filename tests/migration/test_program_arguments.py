@@ -103,13 +103,13 @@ def test_sizes_of_a_tensor_with_blocks(tmp_path):
 def test_factor_in_psum_is_copied(tmp_path):
     """The published backward pass of attention multiplies the result of a transpose."""
     new = same_values(kernel_with("""tile = nl.load(x[0:16])
-    turned = nisa.nc_transpose(tile)
+    transposed = nisa.nc_transpose(tile)
     total = nl.zeros((16, 16), dtype=np.float32, buffer=nl.psum)
-    total[...] += nisa.nc_matmul(turned, tile)
-    total[...] += nl.matmul(tile, turned, transpose_x=True)
+    total[...] += nisa.nc_matmul(transposed, tile)
+    total[...] += nl.matmul(tile, transposed, transpose_x=True)
     nl.store(out[0:16], total + nl.program_id(0))
     nl.store(out[16:24], nl.load(x[16:24]))"""), tmp_path, (1,))
-    assert "factor = nl.copy(turned)" in new and "stationary=factor, moving=tile" in new and "moving=factor_2" in new
+    assert "factor = nl.copy(transposed)" in new and "stationary=factor, moving=tile" in new and "moving=factor_2" in new
 
 
 def test_parameter_has_the_name_of_a_kernel_that_calls_the_function():

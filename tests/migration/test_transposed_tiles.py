@@ -25,7 +25,7 @@ def test_tiles_that_only_transposes_write(statements, expected):
     assert transposed_tiles(function, ast.unparse) == expected
 
 
-HELPER = """def turned(to, tile):
+HELPER = """def transpose_into(to, tile):
     for i in nl.affine_range(2):
         bank = nl.ndarray((par_dim(128), 128), dtype=np.float32, buffer=nl.psum)
         bank[:, :] = nisa.nc_transpose(tile[:, nl.ds(i * 128, 128)])
@@ -37,7 +37,7 @@ def kernel(x):
     out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     result = nl.ndarray((128, 256), dtype=x.dtype)
-    turned(result, tile)
+    transpose_into(result, tile)
     nl.store(out, result)
     return out
 """

@@ -48,10 +48,10 @@ def test_a_tile_that_is_read_later_stays(before, after, tmp_path):
 def test_a_transpose_is_not_in_place(tmp_path):
     kernel = """def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    turned = nisa.nc_transpose(nl.load(x), engine=nisa.vector_engine)
-    turned = nisa.nc_transpose(turned, engine=nisa.vector_engine)
-    nl.store(out, turned)
+    transposed = nisa.nc_transpose(nl.load(x), engine=nisa.vector_engine)
+    transposed = nisa.nc_transpose(transposed, engine=nisa.vector_engine)
+    nl.store(out, transposed)
     return out
 """
     assert_same_values(kernel, tmp_path, floats(32, 32))
-    assert "turned_2" in migrated(kernel)
+    assert "transposed_2" in migrated(kernel)

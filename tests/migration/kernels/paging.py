@@ -64,7 +64,7 @@ def window_of_zeros(x, starts):
 
 
 @nki.jit
-def turned_to_float32(x):
+def transposed_to_float32(x):
     """DMA transposes the tile and converts it: as its dtype says, and as the tile that gets it."""
     rows, columns = x.shape
     out = nl.ndarray((2, columns, rows), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -159,7 +159,7 @@ def cases():
     at = np.array([[5]], np.int32)
     return [(gather_pages, (floats(24, 4, 8), pages)), (scatter_rows, (floats(8, 16), slots, floats(40, 16))),
             (token_of_block, (floats(20, 40), at)), (window_of_zeros, (floats(20, 40), at)),
-            (turned_to_float32, (floats(32, 48).astype(nl.bfloat16),)),
+            (transposed_to_float32, (floats(32, 48).astype(nl.bfloat16),)),
             (blocks_of_two_axes, (floats(96, 64), floats(96, 1))), (pairs_of_heads, (floats(16, 3, 8), floats(16, 3, 8))),
             (greatest_of_tiles, (floats(64, 48),)), (four_pieces, (floats(32, 40),)),
             (shares_of_rows[2, 4], (floats(64, 32), np.zeros((64, 4), np.float32)))]
