@@ -109,6 +109,13 @@ class NkiMlirError(Exception):
     why: ClassVar[str] = ""
     fix: ClassVar[str] = ""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Give a class without a docstring its templates as text: ``help()`` would show its base's docstring."""
+        super().__init_subclass__(**keywords)
+        if cls.__doc__ is None and cls.message is not NkiMlirError.message:
+            cls.__doc__ = "\n".join([f"{cls.message} [{cls.code}]", *(
+                f"  {label}: {text}" for label, text in (("why", cls.why), ("fix", cls.fix)) if text)])
+
     def __init__(self, *arguments: object, **values: Any) -> None:
         if arguments:
             values.setdefault("text", arguments[0])
