@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs kernels as native code: tiles as vector code for the host, compiled by the ExecutionEngine.
 
-A kernel is a program (``program.py``) of a small machine (``machine.mlir``) whose instructions are routines
+A kernel is a program (``assemble.py``) of a small machine (``runtime/machine.mlir``) whose instructions are routines
 (``routines.py``), one for each distinct computation on tiles. Routines are compiled once in a process, even if many
 kernels use them.
 """
@@ -26,8 +26,8 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
          ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """Compile a captured kernel and return ``run(inputs, shared)``: a ``NativeKernel``, which has a native entry too.
 
-    Python runs programs that meet, each on a thread. The interpreter runs what cannot be compiled, with a warning
-    that says why.
+    If programs exchange data, Python runs each of them on a thread. The interpreter runs a kernel that cannot be
+    compiled, with a warning that says why.
     """
     from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: imported on first use
     try:

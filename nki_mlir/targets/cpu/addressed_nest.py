@@ -22,7 +22,7 @@ SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
 @dataclass(frozen=True)
 class AddressedNest:
     """A nest with facts about its memory, and the forms that its code has (``code_forms.py``). Its arguments are the
-    nest's. If it streams, ``can_stream`` holds for it."""
+    nest's. If it has streaming stores, ``can_stream`` holds for it."""
 
     nest: Nest
     use: MemoryUse
@@ -56,8 +56,8 @@ class AddressedNest:
 
 def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], version: Callable[[bool], list[Value]],
                   results: Sequence[Type] = ()) -> list[Value]:
-    """Emit ``version(True)``, with streaming stores, for addresses that are multiples of their outputs' numbers, else
-    ``version(False)``. Either returns values of the types of ``results``."""
+    """Emit ``version(True)``, with streaming stores, for calls in which the address of each output is a multiple of its
+    number in ``outputs``, else ``version(False)``. Both return values of the types ``results``."""
     beyond = code.i64(0)                        # bits that must be 0 in the outputs' addresses
     for address, size in outputs:
         beyond = code.or_(beyond, code.and_(address, size - 1))
@@ -73,8 +73,8 @@ def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], v
 
 
 def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
-    """Return the nest with prefetches of the inputs ``ahead``, and with streaming stores if ``streams`` and it can have
-    them; the nest itself if it has neither."""
+    """Return the nest with prefetches, and with streaming stores if ``streams`` and its stores allow them. ``ahead``
+    has inputs by number with the distances in bytes of their prefetches. Return the nest itself if it gets neither."""
     use = MemoryUse(tuple(range(len(nest.outputs))) if streams and can_stream(nest) else (), ahead)
     return AddressedNest(nest, use) if use != MemoryUse() else nest
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Assembles the program of a function: its instructions and labels in order, the offsets of its buffers, then words.
 
-The module decides nothing but the offsets of buffers: two buffers that are never live at the same time may share
-memory.
+The module decides only the offsets of buffers: two buffers that are never live at the same time may share memory.
 """
 
 from bisect import insort
@@ -20,7 +19,7 @@ Item = cpu.RoutineCall | cpu.ProgramLabel | None            # None: the end of a
 
 @dataclass(frozen=True)
 class ConstantAddress:
-    """The address of the array with a number, plus a form of slots."""
+    """The address of constant array ``number``, plus a linear form of slots."""
 
     number: int
     offset: Linear
@@ -207,8 +206,8 @@ class NativeProgram:
 
     # -- words ---------------------------------------------------------------------------------------------------------
     def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
-        """Encode the program. Return its words, and the words to which addresses (of routines, functions and constants)
-        are added."""
+        """Encode the program. Return its words, and the positions of the words to which addresses (of routines,
+        functions and constants) are added."""
         items = [(i.function, [self.resolved(a) for a in i.arguments]) if isinstance(i, cpu.RoutineCall) else i
                  for i in self.items]
         word = 0
@@ -249,7 +248,7 @@ class NativeProgram:
 
     # -- text ----------------------------------------------------------------------------------------------------------
     def text(self, names: dict[int, str]) -> list[str]:
-        """Print the program, an instruction a line. ``names`` are the names of slots."""
+        """Print the program, one instruction on each line. ``names`` are the names of slots."""
         lines = []
         labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, cpu.ProgramLabel))}
         for item in self.items:
@@ -294,14 +293,14 @@ def _function_text(function: Routine | str) -> str:
 
 
 def form_text(form: Linear, names: dict[int, str]) -> str:
-    """Print a form over slots: ``&%7`` is a slot's address."""
+    """Print a linear form of slots: ``&%7`` is a slot's address."""
     def name(symbol: int) -> str:
         if symbol >= cpu.BUFFERS:
             return f"buffer{symbol - cpu.BUFFERS}"
         return names.get(symbol, f"%{symbol}" if symbol > cpu.CONSTANTS else f"constant{cpu.CONSTANTS - symbol}")
     if form.symbols == ((cpu.SELF, 1),):
         return f"&{name(form.const // 8)}"
-    symbols = sorted(form.symbols, key=lambda term: term[0] < cpu.BUFFERS)          # buffers are in front
+    symbols = sorted(form.symbols, key=lambda term: term[0] < cpu.BUFFERS)          # buffers come first
     terms = [name(s) if c == 1 else f"{c} * {name(s)}" for s, c in symbols]
     if form.const or not terms:
         terms.append(str(form.const))

@@ -25,7 +25,7 @@ class Point:
     """A point of the iteration space while code is emitted: the operands' addresses there, and the positions on the
     axes whose loops are open.
 
-    ``values`` has the body's values that code has computed; all lanes share a scalar among them. ``lanes`` and
+    ``values`` has the body's values that code has computed; a scalar is the value of all lanes. ``lanes`` and
     ``active`` belong to the vector axis once its loop is open.
     """
 
@@ -40,9 +40,8 @@ class Point:
 
 
 class NestEvaluator:
-    """Emits the steps of a nest at a point. ``vector`` is the axis whose elements are the lanes.
-
-    ``in_words`` are roundings to bfloat16 whose vector results stay in the upper halves of i32.
+    """Emits the steps of a nest at a point. ``vector`` is the axis whose elements are the lanes. ``in_words`` are
+    roundings to bfloat16 whose vector results stay in the upper halves of i32.
     """
 
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None,
@@ -54,8 +53,8 @@ class NestEvaluator:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def advance(self, point: Point, left_out: Collection[int] = ()) -> Point:
-        """Compute every needed step whose operands are known at the point, without those that are left out; return the
-        point with their values."""
+        """Compute every needed step whose operands are known at the point, except the values ``left_out``. Return the
+        point with the new values."""
         values = dict(point.values)
         for k, step in enumerate(self.nest.steps):
             number = self.nest.first_step + k

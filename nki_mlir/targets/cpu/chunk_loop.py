@@ -4,7 +4,7 @@
 before:  for chunk k:  maximum(x[k], m);  exp(x[k], m, t, sum);  multiply(t, sum, y[k])
 after:   maximum(x[0], m);  for chunk k:  exp and sum of k, beside them the store of k - 1 and the maximum of k + 1
 
-An operation that only moves data waits for memory. It costs little in one routine with an operation that computes.
+An operation that only moves data waits for memory. It costs little if the same routine also computes something else.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ class Chunk(NamedTuple):
 
 @dataclass(eq=False)
 class ChunkLoop:
-    """A loop over chunks: calls of nests on all rows, each with its part for one chunk. All chunks use ``common``
-    buffers.
+    """A loop over chunks. ``calls`` are the nests on all rows, ``parts`` the part of each for one chunk. All chunks use
+    the same ``common`` buffers.
 
     If the last call uses streaming stores, the loop is a pipeline: one routine computes the heaviest call of a chunk,
-       the last call of the previous chunk, and of the next chunk the fold that reads the kernel's array first.
+    the last call of the previous chunk, and the fold of the next chunk that is first to read the kernel's array.
     """
 
     code: NativeFunction
@@ -43,7 +43,8 @@ class ChunkLoop:
     parts: Sequence[Chunk]
     routines: Sequence[Nest | AddressedNest]
     common: set[cpu.ScratchBuffer]
-    halves: dict[object, int] = field(default_factory=dict)     # distance of a buffer's halves, if two chunks need it
+    # bytes between a buffer's halves, if two chunks use it at once
+    halves: dict[object, int] = field(default_factory=dict)
 
     def write_on_pool(self) -> None:
         """Append the loop on the pool. Each thread runs chunks in its memory, which has the common buffers."""
@@ -55,8 +56,8 @@ class ChunkLoop:
             self.write_chunk(cpu.slot_value(loop.slot))
 
     def write_chunk(self, chunk: Linear) -> None:
-        """Append all calls for a chunk. It allocates the common buffers, each before its first use, since calls that
-        follow each other may then use the same memory, which stays in the cache."""
+        """Append all calls for a chunk. Allocate each common buffer just before its first use: successive calls may
+        then use the same memory, which stays in the cache."""
         allocated = set[cpu.ScratchBuffer]()
         for k, routine in enumerate(self.routines):
             for buffer in dict.fromkeys(region.root for region in self.calls[k].regions):
@@ -90,8 +91,9 @@ class ChunkLoop:
         self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
 
     def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
-        """Emit the heaviest call with the last one of the previous chunk, if there is one, and the early one of the
-        next chunk."""
+        """Emit the heaviest call as one routine with the last call of the previous chunk, if there is such a chunk, and
+        the early call of the next chunk. ``turn`` is the half of divided buffers that this chunk uses, ``following``
+        the next chunk's number."""
         chunk_call, last_call = (heavy, self.arguments(heavy, chunk, turn)), (-1,
                 self.arguments(-1, chunk.plus(Linear(-1))))
         early_calls = []
@@ -114,8 +116,8 @@ class ChunkLoop:
                        *[a for passed, n in inputs for a in passed[n:]])
 
     def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
-        """Join some calls to one routine. If another call reads the first one's array, it is a chunk ahead, and
-        prefetches the array instead of the first."""
+        """Join some calls to one routine. If a later call reads an array that the first call prefetches, it is a chunk
+        ahead, and so the prefetches of that array become its own."""
         first_routine, *later_routines = [with_memory(self.routines[k]) for k in numbers]
         nest, use = first_routine.nest, first_routine.use
         for k, routine in zip(numbers[1:], later_routines):
@@ -129,7 +131,7 @@ class ChunkLoop:
         return AddressedNest(nest, use) if later_routines else self.routines[numbers[0]]
 
     def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[cpu.Argument]:
-        """Return the arguments of a call for a chunk. A divided buffer gives it the first half, or the second if
+        """Return the arguments of a call for a chunk. Of a divided buffer it gets the first half, or the second half if
         ``turn`` is 1."""
         starts = [a.plus(turn, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
                   a.plus(chunk, 0 if region.root in self.common else step)                        # type: ignore[union-attr]
@@ -138,7 +140,8 @@ class ChunkLoop:
 
     # -- which calls ---------------------------------------------------------------------------------------------------
     def heavy_call(self) -> int | None:
-        """Return the number of the call that can run together with the last call of the previous chunk."""
+        """Return the number of the heaviest call, if one routine can compute it together with the last call of the
+        previous chunk; else None."""
         *earlier, final_call = map(with_memory, self.routines)
         k = max(range(len(earlier)), key=lambda k: weight_of(earlier[k].nest))
         heavy = earlier[k]
@@ -147,7 +150,7 @@ class ChunkLoop:
         return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
 
     def can_be_joined(self, numbers: Sequence[int]) -> bool:
-        """Return whether the first of some calls computes the same values in one routine with the others, with sums in
+        """Return whether one routine can compute some calls so that the first one's values stay the same, with sums in
         the same order."""
         nests = [with_memory(self.routines[k]).nest for k in numbers]
         if any(n.forms or n.extents != nests[0].extents for n in nests):
@@ -157,7 +160,8 @@ class ChunkLoop:
         return first_plan == plan and can_stream(routine.nest, routine.use.streams)
 
     def keeps_for_the_last(self, k: int) -> bool:
-        """Return whether the elements of a chunk that the last call reads stay until call ``k`` has the next chunk.
+        """Return whether the elements of a chunk that the last call reads stay unchanged until call ``k`` computes the
+        next chunk.
 
         Call ``k`` may write each element where the last call has just read it. """
         read = [(region.root, region_part) for region, *region_part in self.operands(-1) if region.root in self.common]
@@ -169,10 +173,10 @@ class ChunkLoop:
         return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
 
     def early_call(self, heavy: int) -> int | None:
-        """Return the number of the first call that reads the array that the heavy call prefetches, if this call and the
-        calls before it can run early.
+        """Return the number of the first call that reads the array that the heavy call prefetches, if this call and
+        those before it can run one chunk early; else None.
 
-        This doubles the buffers that they write, which no other call keeps for longer than a chunk.
+        Then double the buffers that they write, so that two chunks can use them at once.
         """
         ahead = [self.calls[heavy].regions[k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
         early = next((k for k in range(heavy) if ahead and self.calls[k].regions[0].root == ahead[0]), None)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The forms of code among which passes choose for a nest: what each requires, and the nest with a form.
+"""The forms of code that passes choose for a nest, and the requirements of each form.
 
 ``words`` loads pairs of bfloat16 as words, ``powers`` computes exp by sixteenths of powers, ``zeros`` looks for
 denormals only where a result of rounding to bfloat16 is 0, ``compares`` folds extrema of 16-bit floats on their bits,
-``nans`` repairs no NaN where roundings to bfloat16 keep them, ``rounds`` rounds the values of a body to bfloat16 by the
-host's instruction before one test for denormals, ``dots`` rounds them by sums of products of words, ``extrema`` leaves
-out repairs of maxima and minima, ``delays`` rounds and stores results one iteration later, ``halves`` computes in
-registers of 32 bytes.
+``nans`` repairs no NaN that roundings to bfloat16 keep anyway, ``rounds`` rounds the values of a body to bfloat16 by
+the host's instruction before one test for denormals, ``dots`` rounds them by sums of products of words, ``extrema``
+leaves out repairs of maxima and minima, ``delays`` rounds and stores results one iteration later, ``halves`` computes
+in registers of 32 bytes.
 """
 
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def can_add_words(nest: Nest) -> bool:
 
 
 def can_simplify_extrema(nest: Nest) -> bool:
-    """Return whether a repair of an extremum shows in no result, or a fold needs one only at its end."""
+    """Return whether an extremum has a repair that changes no result, or that a fold needs only at its end."""
     return any(unrepaired(nest)) or bool(folded_extrema(nest, schedule(nest).carried))
 
 
@@ -109,7 +109,8 @@ CODE_FORMS = {form.mark.removeprefix("native."): form for form in (
 
 
 def can_have(routine: object, form: str) -> bool:
-    """Return whether a routine is a nest whose code can have a form. A product has its code from elsewhere."""
+    """Return whether a routine is a nest whose code can have a form. ``contraction.py`` emits products, without
+    forms."""
     if not isinstance(routine, Nest | AddressedNest):
         return False
     nest = with_memory(routine).nest
@@ -123,8 +124,8 @@ def with_form(routine: Nest | AddressedNest, form: str) -> AddressedNest:
 
 
 def with_instructions(nest: Nest) -> Nest | AddressedNest:
-    """Return the nest with the instructions that passes choose for its functions: code that computes a table has the
-    bits of a kernel's code then, and code that is measured its time."""
+    """Return the nest with the forms that passes choose for its functions. Code that computes a table then has the bits
+    of a kernel's code, and measured code takes the same time."""
     routine: Nest | AddressedNest = nest
     for form in ("powers", "zeros"):
         routine = with_form(routine, form) if can_have(routine, form) else routine

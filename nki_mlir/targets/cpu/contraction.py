@@ -3,8 +3,8 @@
 
 ``out[m, n] += a[k, m] * b[k, n]``: ``n`` is the axis along which the result and one factor are contiguous, ``m`` one
 along which only the result and the other factor move. A register tile is some rows of ``m`` by some vectors of ``n``;
-each step loads the vectors of ``b`` once and one element of ``a`` a row. Which register tile of a product of panels is
-fastest depends on the processor: ``host_measurements`` measures ``TILES``.
+each step loads each vector of ``b`` once, and one element of ``a`` for each row. Which register tile of a product of
+panels is fastest depends on the processor: ``host_measurements`` measures ``TILES``.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ from nki_mlir.waist.recognize import integer_sums, product_of
 
 VECTORS = 2                         # vectors and rows of the register tile, which fills 32 registers, or 16
 ROWS = {16: 8, 8: 6, 4: 6}
-MOST_LINES = 32                     # cache lines of the next panel that a tile prefetches at most
+MOST_LINES = 32                     # most cache lines of the next panel that a tile prefetches
 PAIR_LANES = 16                     # words of two bfloat16 in the register of the instruction that multiplies pairs
 UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
-MOST_UNROLLED = 8                   # the same in an iteration that prefetches the next factor
+MOST_UNROLLED = 8                   # most positions in an iteration that prefetches the next factor
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
 
@@ -53,8 +53,8 @@ def tiles() -> tuple[RegisterTile, ...]:
 
 
 def tile_of(columns: int) -> RegisterTile:
-    """Choose the tile of a product whose factors are not packed: of the tiles that its columns fill, the one with
-    fewest loads."""
+    """Return the tile for a product whose factors are not packed: of the tiles whose width divides its columns, the one
+    with the fewest loads; if there is none, the first one."""
     return min((tile for tile in tiles() if columns % tile.width == 0), default=tiles()[0],
                key=lambda tile: (tile.rows + tile.vectors) / (tile.rows * tile.vectors))
 
@@ -70,8 +70,7 @@ class NestContraction(NamedTuple):
 
 def contraction_of(nest: Nest) -> NestContraction | None:
     """Return the nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32.
-
-    Sums of integers are not: loops accumulate them in float64.
+    Return None for other nests, also for sums of integers, which loops accumulate in float64.
     """
     product = product_of(nest) if len(nest.inputs) == 2 and not nest.mask else None
     if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1] or integer_sums(nest):
@@ -97,10 +96,10 @@ def multiplies_in_pairs(nest: Nest) -> bool:
 
 
 def prefetched_positions(nest: Nest) -> int:
-    """Return how many positions of the summed axis a product takes in an iteration that prefetches the next factor: in
-    each iteration a register tile prefetches one line, and the tiles one below the other all that the iteration reads.
+    """Return how many positions of the summed axis a product computes in an iteration that prefetches the next factor.
 
-    0 if the product cannot prefetch: the factor that it reads along ``n`` does not lie in panels as wide as a register
+    In each iteration, a register tile prefetches one line, and all tiles of a column of tiles the lines that the
+    iteration reads. Return 0 if the product cannot prefetch: its vectors do not lie in panels as wide as a register
     tile, or there are too few tiles.
     """
     product = contraction_of(nest)
@@ -119,7 +118,7 @@ def prefetched_positions(nest: Nest) -> int:
 @dataclass(frozen=True)
 class TileProduct:
     """A product of register tiles. If it is ``fresh``, sums start from 0, and are stored without reading the old
-    result. With ``pairs`` a float32 of the factors stands for two bfloat16 of neighbouring positions of the summed
+    result. With ``pairs``, each 32-bit word of the factors has two bfloat16, of neighbouring positions of the summed
     axis.
 
     With ``panels``, factors are packed in panels for that register tile, and sums start from 0; unless the product is
@@ -161,9 +160,9 @@ class Contraction:
         product_axes = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]
         self.summed = sorted(nest.reduced)
-        self.positions: dict[int, Value] = {}       # of the outer loops, by axis
+        self.positions: dict[int, Value] = {}       # positions of the outer loops, by axis
         self.unrolled = prefetched_positions(nest) if self.ahead else UNROLLED if self.panels is not None else 1
-        self.next_line: Value | None = None         # the distance of the line that a tile prefetches in an iteration
+        self.next_line: Value | None = None         # bytes to the line that a tile prefetches in an iteration
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.over(self.outer, list(pointers), self.tiles)
@@ -244,8 +243,9 @@ class Contraction:
             code.prefetch(panel, code.linear(line * host.LINE, [(start, 1)]))
 
     def line_of(self, row: Value | int) -> Value:
-        """Return the distance in bytes of the line of the next factor that the tile from a row on prefetches in each
-        iteration of its innermost loop. The tiles one below the other prefetch all lines that an iteration reads."""
+        """Return the distance in bytes to the line of the next factor that a tile prefetches in each iteration of its
+        innermost loop. ``row`` is the tile's first row. All tiles of a column of tiles together prefetch the lines that
+        an iteration reads."""
         code, b = self.code, self.nest.inputs[self.product.vector]
         lines = self.unrolled * b.strides[self.summed[-1]] * b.dtype.itemsize // host.LINE
         number = arith.divui(code.i64(row) if isinstance(row, int) else row, code.i64(self.rows))
@@ -270,7 +270,7 @@ class Contraction:
         return positions(end, sums, extent - end) if end < extent else sums
 
     def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:
-        """Emit the outer product of one element of the summed axes."""
+        """Add the outer product at one position of the summed axes to the sums."""
         code, product = self.code, self.product
         a, b = self.nest.inputs[product.broadcast], self.nest.inputs[product.vector]
         sources = [self.shifted(pointers[product.vector], b.dtype, v * self.lanes) for v in range(len(active))]
@@ -292,7 +292,8 @@ class Contraction:
 
 
 def product_of_panels(panels: Sequence[int], sizes: Sequence[int], depth: int, line: int) -> Nest:
-    """Return a product of panels of rows by panels of columns of some sizes, to rows ``line`` elements apart."""
+    """Return a nest that multiplies panels of rows by panels of columns: ``panels`` are their numbers, ``sizes`` their
+    rows and columns. The result's rows are ``line`` elements apart."""
     rows, columns = sizes
     return Nest((*panels, rows, columns, depth), frozenset({4}), (
         Operand(FLOAT32, (depth * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, depth * columns, 0, 1, columns))), 0,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A loop over vectors in which each iteration rounds and stores the results of the one before.
+"""A loop over vectors in which each iteration rounds and stores the results of the previous one.
 
 Rounding to bfloat16 ends in a branch, for numbers that the host's instruction does not round. The branch tests results
 that the previous iteration computed, so that the instructions after it hardly wait.
@@ -59,7 +59,8 @@ class DelayedStores:
 
     def loop(self, span: range, carried: list[Value], vectors: Callable[[Position, list[Value]], list[Value]],
              points: Callable[[Position], Sequence[Point]]) -> list[Value]:
-        """Emit a loop over ``vectors``, whose ``points`` from a position on are those of one iteration."""
+        """Emit a loop over ``span`` whose iterations emit ``vectors(start, carried)``. ``points(start)`` are the points
+        of one iteration, whose stores the next iteration does."""
         count = len(carried)
 
         def computed(start: Position, values: list[Value]) -> list[Value]:

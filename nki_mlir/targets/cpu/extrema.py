@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the maxima and minima of float32 in a body that need no repair of NaN, and those that need no repair of zeros.
 
-The host's instruction returns its second operand where one is NaN, and a zero of either sign. Code then repairs an
-extremum twice: it is NaN where its first operand is, and a zero result is +0. The code leaves out a repair that no
-result shows. A fold repairs the zero of its result alone: no comparison depends on the sign of a zero.
+The host's instruction returns its second operand if either operand is NaN, and a zero of either sign. So code repairs
+an extremum twice: one repair makes it NaN where its first operand is NaN, the other makes a zero result +0. Code leaves
+out a repair that changes no result. A fold repairs only the zero of its result: no comparison depends on the sign of a
+zero.
 """
 
 import math
@@ -20,25 +21,25 @@ ROOTS_OF_SUMS = frozenset({"add", "subtract"})
 
 
 class Unrepaired(NamedTuple):
-    """The values of extrema that need no repair of NaN, and those whose zeros need none."""
+    """The extrema, as numbers of values, that need no repair of NaN, and those that need no repair of zeros."""
 
     nans: frozenset[int] = frozenset()
     zeros: frozenset[int] = frozenset()
 
     def or_zeros(self, values: Iterable[int]) -> "Unrepaired":
-        """Return these values, and some more whose zeros need no repair."""
+        """Return these extrema, and more whose zeros need no repair."""
         return self._replace(zeros=self.zeros.union(values))
 
 
 @lru_cache(1 << 12)
 def unrepaired(nest: Nest) -> Unrepaired:
-    """Return the extrema of a body of which a repair shows in no result."""
+    """Return the extrema of a body that have a repair which changes no result."""
     return Unrepaired(_without_repairs_of_nans(nest), _without_repairs_of_zeros(nest))
 
 
 def folded_extrema(nest: Nest, carried: Collection[int]) -> dict[int, int]:
-    """Return the outputs that a fold keeps in registers, with the number of the result, if it is an extremum of float32
-    at each step. Nothing but the next step reads the result of a step."""
+    """Return those of the ``carried`` outputs that folds compute by an extremum of float32, each with the number of its
+    result. Only the next step of a fold reads the result of a step."""
     folds = [fold for fold in (fold_of(nest, output) for output in carried) if fold is not None]
     return {fold.output: nest.results[fold.output] for fold in folds if not fold.converts
             and is_float_extremum(fold.step)}
@@ -53,7 +54,7 @@ def _steps(nest: Nest) -> list[tuple[int, Step]]:
 
 
 def _number(nest: Nest, value: int) -> float | None:
-    """Return the number of a constant that is no NaN."""
+    """Return the number that a value always has; None if it is not constant, or NaN."""
     step = nest.step(value)
     number = float(step.number) if step is not None and step.kind == "constant" else math.nan
     return None if math.isnan(number) else number
@@ -83,7 +84,7 @@ def _without_repairs_of_nans(nest: Nest) -> frozenset[int]:
 
 
 def _dependences(nest: Nest, value: int) -> set[int]:
-    """Return the values from which a value is computed, and the value."""
+    """Return the values from which a value is computed, and the value itself."""
     needed, pending = set[int](), [value]
     while pending:
         value = pending.pop()
@@ -95,7 +96,7 @@ def _dependences(nest: Nest, value: int) -> set[int]:
 
 
 def _passing_nans(nest: Nest, without_repair: Collection[int]) -> list[frozenset[int]]:
-    """Return for each value the values that make it NaN where they are NaN, if some extrema have no repair."""
+    """Return for each value the values whose NaN makes it NaN, if the extrema ``without_repair`` are not repaired."""
     passing = [frozenset([value]) for value in range(nest.first_step)]
     for value, step in _steps(nest):
         passed = step.operands if _keeps_float(nest, step) or (
@@ -108,8 +109,8 @@ def _passing_nans(nest: Nest, without_repair: Collection[int]) -> list[frozenset
 
 # -- zeros -------------------------------------------------------------------------------------------------------------
 def _without_repairs_of_zeros(nest: Nest) -> frozenset[int]:
-    """Return extrema whose zeros may have either sign. They are chosen one after the other, since each repair that is
-    left out may let a zero's sign show elsewhere."""
+    """Return extrema whose zeros may have either sign. The function chooses them one after the other, since each repair
+    that is left out may let the sign of another zero reach a result."""
     chosen = frozenset[int]()
     for value, step in _steps(nest):
         if is_float_extremum(step) and not _hidden_signs(nest, chosen | {value}).issuperset(chosen | {value}):
@@ -119,7 +120,7 @@ def _without_repairs_of_zeros(nest: Nest) -> frozenset[int]:
 
 
 def _hidden_signs(nest: Nest, without_repair: Set[int]) -> set[int]:
-    """Return the values of float32 and narrow floats of which no result shows the sign where they are 0."""
+    """Return the values of float32 and narrow floats whose sign, where they are 0, changes no result."""
     positive = _never_minus_zero(nest, without_repair)
     hidden = set(range(nest.first_step + len(nest.steps))) - set(nest.results)
     for value, step in reversed(_steps(nest)):
@@ -130,8 +131,8 @@ def _hidden_signs(nest: Nest, without_repair: Set[int]) -> set[int]:
 
 
 def _hides_sign(nest: Nest, step: Step, operand: int, is_hidden: bool, positive: "Signs") -> bool:
-    """Return whether no result shows if an operand's zero is 0 or -0. ``is_hidden`` says that no result shows the sign
-    of a zero that the step itself computes."""
+    """Return whether it changes no result if a zero operand of a step is 0 or -0. ``is_hidden`` says the same of a zero
+    that the step computes."""
     if _keeps_float(nest, step):
         return is_hidden
     if step.kind != "alu" or step.dtype is not FLOAT32:
@@ -145,7 +146,7 @@ def _hides_sign(nest: Nest, step: Step, operand: int, is_hidden: bool, positive:
 
 
 class Signs(NamedTuple):
-    """The values that are never -0, and those among them that are not less than 0 either."""
+    """The values that are never -0, and those among them that are also never less than 0."""
 
     not_minus_zero: set[int]
     not_negative: set[int]
@@ -196,8 +197,8 @@ def _signs_of(nest: Nest, value: int, step: Step, signs: Signs, is_repaired: boo
 
 
 def _may_underflow(nest: Nest, step: Step) -> bool:
-    """Return whether the conversion to a narrow float may round a number to 0. Sums of two bfloat16 are multiples of
-    the least one, and bfloat16 represents those that are as small."""
+    """Return whether the conversion to a narrow float may round a number to 0. A sum of two bfloat16 does not: it is a
+    multiple of the least bfloat16, and bfloat16 represents such numbers that are small."""
     source = nest.step(step.operands[0])
     if step.dtype.itemsize >= nest.dtype_of(step.operands[0]).itemsize:
         return False

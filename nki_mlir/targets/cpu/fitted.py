@@ -3,9 +3,9 @@
 
 Arguments are divided into segments around multiples of a step. At every argument of a segment, the segment's polynomial
 must round to the function's value. Values of bfloat16 are so far apart that four terms are enough. The first and the
-last segment have no end: there the function must be constant, or a multiple of its argument. Compiled code of the
-polynomials is compared with the table of the function for all 65,536 arguments. It reads that table if the first or the
-last segment has no polynomial, and if a result is denormal.
+last segment are unbounded: there the function must be constant, or a multiple of its argument. Compiled code of the
+polynomials is compared with the table of the function for all 65,536 arguments. Code reads the table where the first or
+the last segment has no polynomial, and where a result is denormal.
 """
 
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteRegion
 
 FITTED_LENGTH = COEFFICIENTS + 2 * (TERMS * SEGMENTS + 2)   # elements of 16 bits: the table, then float32 numbers
-SEGMENTS_OF_1 = (4.0, 8 / 3, 2.0)   # of arguments between two integers
-ROUNDS = 200                        # of changes of weights, until the polynomial of a segment fits
-MARGIN = 0.98                       # part of the distance to numbers that round to another value
-NEAR_ZERO = 2.0 ** -12              # arguments below it are left out: polynomials are exact enough for them
-USUAL = 3.0                         # arguments below it have polynomials
-USUAL_COUNT = 2 * 0x4040            # of bfloat16, whose bits count up to that of 3
+SEGMENTS_OF_1 = (4.0, 8 / 3, 2.0)   # segments between two integer arguments
+ROUNDS = 200                        # most changes of weights until the polynomial of a segment fits
+MARGIN = 0.98                       # most error, relative to the distance to numbers that round to another value
+NEAR_ZERO = 2.0 ** -12              # smaller arguments are not fitted: polynomials are exact enough for them
+USUAL = 3.0                         # all smaller arguments must have polynomials
+USUAL_COUNT = 2 * 0x4040            # bfloat16 arguments below 3: the bits of 3, for both signs
 
 
 class Segments(NamedTuple):
-    """A segment has the arguments whose product with ``of_1``, rounded to an integer and less ``first``, is the
-    segment's number."""
+    """A division of the arguments into segments: the segment of ``x`` is ``round(x * of_1) + first``, at least 0 and at
+    most the last one."""
 
     of_1: float
     first: int
@@ -56,8 +56,8 @@ class Segments(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class FittedFunction:
     """The polynomials of a function. ``table`` has the function's table, then the coefficients of each term for all
-    segments, then the numbers of ``Segments``. If the function is 0 at 0, the polynomials are multiplied by the
-    argument."""
+    segments, then the two numbers that compute an argument's segment. If the function is 0 at 0, the polynomials are
+    multiplied by the argument."""
 
     is_zero: bool
     table: np.ndarray
@@ -83,8 +83,8 @@ class Goals:
         self.low, self.high = np.where(negative, -high, low), np.where(negative, -low, high)
 
     def polynomial(self, chosen: np.ndarray, is_zero: bool) -> np.ndarray | None:
-        """Return coefficients for some arguments, by least squares. Arguments whose results are far from their values
-        gain weight until all results fit."""
+        """Return coefficients for some arguments, by least squares. Arguments with large errors gain weight until all
+        results round to the function's values."""
         arguments, low, high = self.arguments[chosen], self.low[chosen], self.high[chosen]
         room = (high - low) / 2
         goal, powers = (high + low) / 2 / room, np.stack([arguments ** (k + is_zero) for k in range(TERMS)], 1)
@@ -103,13 +103,14 @@ class Goals:
         return coefficients
 
     def multiple(self, chosen: np.ndarray, is_zero: bool) -> float | None:
-        """Return the one coefficient that is enough for some arguments; None if there is none."""
+        """Return one coefficient with which the first term alone has the function's values for some arguments; None if
+        there is none."""
         low, high = self._multiples(chosen, is_zero)
         least, most = low.max(initial=-inf), high.min(initial=inf)
         return float(least + most) / 2 if least < most and np.isfinite(least + most) else None
 
     def begin_of_multiples(self, is_zero: bool, sign: int) -> float:
-        """Return the least magnitude from which one coefficient is enough for all arguments of a sign."""
+        """Return the least magnitude of arguments of a sign from which on one coefficient suffices (``multiple``)."""
         chosen = np.flatnonzero(self.arguments * sign > 0)
         chosen = chosen[np.argsort(-np.abs(self.arguments[chosen]))]
         low, high = self._multiples(chosen, is_zero)
@@ -138,13 +139,13 @@ def name_of(function: TabulatedFunction, fit: FittedFunction) -> str:
 
 @lru_cache(1 << 6)
 def fit_of(function: Nest) -> FittedFunction | None:
-    """Return the polynomials of a function over all arguments; None if they do not have its bits."""
+    """Return polynomials that have a function's bits for all arguments; None if there are none."""
     if any(operand.dtype is not BFLOAT16 for operand in function.operands):
         return None
     table = table_of(function)
     goals, is_zero = Goals(table), not table[0]
     if np.count_nonzero(np.abs(goals.arguments) < USUAL) < USUAL_COUNT:
-        return None                                 # no number is the value at some of these
+        return None                                 # results at some of these arguments are not finite
     for segments in _choices(goals, is_zero):
         rows = _rows(goals, segments, is_zero)
         if rows is not None:
@@ -197,7 +198,7 @@ def _has_bits(fit: FittedFunction) -> bool:
 
 
 def lookups(count: int, name: str) -> Nest:
-    """Return a nest that computes that many arguments by polynomials; its second input is their table."""
+    """Return a nest that computes a function at ``count`` arguments by polynomials; its second input is their table."""
     along, table = Operand(BFLOAT16, (1,)), Operand(BFLOAT16, (0,))
     return Nest((count,), frozenset(), (along, table), 0, (along,), (Step("lookup", BFLOAT16, (0, 1), name),), (3,))
 

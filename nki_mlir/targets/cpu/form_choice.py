@@ -12,7 +12,7 @@ from nki_mlir.waist.nest import Nest
 
 
 class FormChoice:
-    """Gives each nest a form that its code can have, if it is worth it."""
+    """Gives a form of code to each nest that can have it, if the form is worth it."""
 
     form: ClassVar[str]
 

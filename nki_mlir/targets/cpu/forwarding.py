@@ -39,7 +39,7 @@ def writes_once(nest: Nest) -> bool:
 
 
 def filled_tile(call: OnRegions) -> ScratchBuffer | None:
-    """Return the buffer if a computation writes every element of it once; else None."""
+    """Return the buffer of which a computation writes every element once; None if there is none."""
     nest, tile = call.nest, call.regions[-1].root
     if not isinstance(tile, ScratchBuffer) or len(nest.outputs) != 1 or nest.mask or not writes_once(nest):
         return None
@@ -48,7 +48,7 @@ def filled_tile(call: OnRegions) -> ScratchBuffer | None:
 
 
 def zeroed_tile(call: OnRegions) -> ScratchBuffer | None:
-    """Return the buffer if a computation fills all of it with zeros; else None."""
+    """Return the buffer that a computation fills with zeros completely; None if there is none."""
     return filled_tile(call) if is_zero_fill(call.nest) else None
 
 
@@ -59,7 +59,8 @@ def is_zero_fill(nest: Nest) -> bool:
 
 
 def written_elements(nest: Nest) -> list[tuple[int, int]]:
-    """Return the steps and counts of the elements that a nest writes once, neighbouring ones joined, in order."""
+    """Return (step, count) of the axes along which a nest writes each element once. Adjacent axes are merged, the
+    smallest step comes first."""
     dims: list[tuple[int, int]] = []
     for step, count in sorted(zip(nest.outputs[0].strides, nest.extents)):
         if dims and step == dims[-1][0] * dims[-1][1]:
@@ -70,7 +71,7 @@ def written_elements(nest: Nest) -> list[tuple[int, int]]:
 
 
 def writes_all_between(call: OnRegions) -> bool:
-    """Return whether a computation writes every element from its first to its last one, each once."""
+    """Return whether a computation writes each element once, without gaps between the first and the last one."""
     nest = call.nest
     if len(nest.outputs) != 1 or nest.mask or not writes_once(nest):
         return False
@@ -80,7 +81,7 @@ def writes_all_between(call: OnRegions) -> bool:
 
 
 def move_of(copy: OnRegions) -> ElementMove:
-    """Return a nest that moves each element of its one input, as a move through which operands are followed."""
+    """Return a copy as a move, which rewrites operands of other nests from its target to its source, or back."""
     return ElementMove(copy.nest, copy.regions[0].offset, copy.regions[1].offset)
 
 

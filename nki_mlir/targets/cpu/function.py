@@ -38,9 +38,9 @@ from nki_mlir.targets.cpu.native_nodes import (
 from nki_mlir.targets.cpu.routines import Routine
 from nki_mlir.waist.nest import Nest
 
-MOST_ARGUMENTS = 64                                 # room in the machine's `run`
+MOST_ARGUMENTS = 64                                 # most arguments that the machine's `run` has room for
 UNKNOWN = (-(1 << 62), 1 << 62)
-ALIASES = "inputs"                  # the root of all inputs of a kernel where they may overlap
+ALIASES = "inputs"                  # the root of all inputs of a kernel that may overlap
 
 
 class Ranges(dict[int, tuple[int, int]]):
@@ -65,7 +65,8 @@ class NativeFunction:
         self.buffers: list[ScratchBuffer] = []
         self.ranges: dict[int, tuple[int, int]] = Ranges()
         marks = kernel.op.attributes
-        self.is_written = native.FUNCTION in marks          # by passes of the CPU, before it was read
+        # whether passes of the CPU had rewritten it before it was read
+        self.is_written = native.FUNCTION in marks
         self.notes: list[str] = [note.value for note in marks[native.NOTES]] if native.NOTES in marks else []
         self.has_variants = False               # whether other programs of the grid have other functions
         self.merged = 1                         # programs along the grid's last axis that the function runs as one
@@ -76,7 +77,7 @@ class NativeFunction:
         return self.slots - 1
 
     def loop_slot(self) -> int:
-        """Return a new slot for the variable of a loop. The slot before it is for the memory of an iteration on the
+        """Return a new slot for the variable of a loop. The slot in front of it has the memory of an iteration on the
         pool."""
         self.slot()
         return self.slot()
@@ -143,14 +144,14 @@ class NativeFunction:
         return buffer
 
     def constant(self, array: np.ndarray) -> Linear:
-        """Keep an array as a constant of the function, once; returns its address."""
+        """Add an array to the constants of the kernel, once, and return its address."""
         number = next((k for k, other in enumerate(self.constants) if other is array), len(self.constants))
         self.constants[number:] = self.constants[number:] or [array]
         return slot_value(CONSTANTS - number)
 
     @property
     def names(self) -> dict[int, str]:
-        """Return the names of slots in texts."""
+        """Return the names of slots in printed programs."""
         arguments = [a.name for a in (*self.kernel.inputs, *self.kernel.shared)]
         return {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(self.axes)},
                 **{FIRST_ID + self.axes + k: name for k, name in enumerate(arguments)}}

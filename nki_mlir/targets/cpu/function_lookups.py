@@ -12,7 +12,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class FunctionLookups:
-    """Replaces functions by lookups in nests of at least ``least`` elements, those for which ``is_worth_it`` holds."""
+    """Replaces the functions for which ``is_worth_it`` holds by lookups, in nests of at least ``least`` elements."""
 
     least: int
 

@@ -2,7 +2,7 @@
 """The base of passes on a function's records.
 
 A pass is one class in one file of its name in ``passes``; fields are its options. On a module it reads each function
-into records, rewrites them, and writes them back. When a kernel is compiled, one reading serves all passes.
+into records, rewrites them, and writes them back. When a kernel is compiled, all passes run on the same records.
 """
 
 from importlib import import_module
@@ -39,7 +39,7 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
     """Instantiate a pass with options written as ``name=value other=value``."""
     if name not in NAMES:
         raise UnknownPass(name=name)
-    import_module(f"nki_mlir.targets.cpu.passes.{name.replace('-', '_')}")       # a search through files takes long
+    import_module(f"nki_mlir.targets.cpu.passes.{name.replace('-', '_')}")       # faster than a search through files
     named = pass_named(name, options)
     assert isinstance(named, FunctionPass)
     return named

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions of the host that compute on floats in registers, where general operations would take several."""
+"""Instructions of the host for floats that replace several general operations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -13,13 +13,13 @@ from nki_mlir.targets.runtime import host
 Value = Any
 DENORMAL, NAN = 0x20, 0x81          # the instruction's classes of numbers: quiet and signalling NaN
 MAGNITUDE = 0x7FFF                  # the bits of a 16-bit float without its sign
-LESSER_MAGNITUDE = 2                # the instruction returns this of two numbers, with the sign of the first
-# The instruction that repairs special values returns NaN of its other operand, as it is or quiet.
+LESSER_MAGNITUDE = 2                # the instruction returns the number of lesser magnitude, with the sign of the first
+# The instruction that repairs special values then returns the NaN of its other operand, as it is or quiet.
 NAN_AS_BEFORE, QUIET_NAN = 0x11, 0x22
 FIRST_OR_BOTH = 0xF8                # the instruction computes a | (b & c), bit by bit
 NOT_AND_OR = 0xAE                   # the same, (b & ~a) | c
-# Words whose halves are multiplied: a last place of bfloat16 above a quarter of one, by -1 above 2. The sum of the
-# products is half of a place, less 1 if the upper half is set.
+# Words whose halves are multiplied. One word has a last place of bfloat16 in its upper half and 0x4000 in its lower
+# half, the other has -1 and 2. The sum of the products is half of a place, less 1 if the upper half is set.
 BFLOAT16_ULP, QUARTER, TWICE_LESS = 0x10000, 0x4000, 0xFFFF0002
 
 
@@ -31,7 +31,7 @@ class HostInstructions(ScalarEmitter):
         self.scf = load("dialects.scf")
         self.tests_zeros = False        # whether ``narrow_to_bfloat16`` looks for denormals only if a result is 0
         self.adds_words = False         # whether ``round_words`` adds products of words
-        # Registers that were rounded without a test for denormals, and their results, while there is a list.
+        # Registers that were rounded without a test for denormals, with their results; None: each rounding has a test.
         self.untested: list[tuple[list[Value], Value]] | None = None
 
     # -- floats --------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class HostInstructions(ScalarEmitter):
         return self.vector.ShuffleOp(result, result, range(lanes)).result
 
     def masked(self, name: str, *operands: Value) -> Value:
-        """Emit an instruction on all 16 elements of registers, which rounds as usual."""
+        """Emit an instruction with a mask and a rounding mode, for all 16 elements and rounding to nearest."""
         every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
             ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
         return self._intrinsic(name, *operands, every, as_usual)
@@ -78,10 +78,9 @@ class HostInstructions(ScalarEmitter):
             self.vector.BitCastOp(kind, value).result for value in (a, b)])
 
     def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value], is_integral: bool = False) -> Value:
-        """Round to bfloat16 with the host's instruction, two registers at a time if there are two.
-
-        The instruction takes denormals as 0: vectors that have one take ``steps``, except for their NaN, whose payload
-        the instruction keeps. Integral numbers are not denormals.
+        """Round to bfloat16 with the host's instruction, two registers at a time if there are two. The instruction
+        takes denormals as 0: ``steps`` round vectors that have one, except their NaN, whose payload the instruction
+        keeps. Integral numbers are not denormals.
         """
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 16:
@@ -93,8 +92,8 @@ class HostInstructions(ScalarEmitter):
 
     def round_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
         """Round to bfloat16 by the host's instruction, and return float32: each result with zeros in its lower half.
-        The instruction flushes denormals, so ``untested`` notes the operands for a later test; without that list, or
-        for other than multiples of 32 lanes, round by ``steps``."""
+        The instruction flushes denormals, so ``untested`` records the operands for a later test. Without that list, or
+        if 32 does not divide the lanes, round by ``steps``."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         if self.untested is None or lanes % 32:
             return steps(a)
@@ -134,8 +133,8 @@ class HostInstructions(ScalarEmitter):
 
     def unless_denormal(self, rounded: Sequence[tuple[Sequence[Value], Value]], usual: Sequence[Value],
                         otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
-        """Emit values, or other ones if a register that was rounded has a denormal. With ``tests_zeros``, code looks
-        for denormals only if a result is 0."""
+        """Emit the ``usual`` values, or ``otherwise`` if a register that was rounded has a denormal. With
+        ``tests_zeros``, code looks for denormals only if a result is 0."""
         def without_denormals() -> Sequence[Value]:
             are_exact = self._none_of([self._is_in(part, DENORMAL) for parts, _ in rounded for part in parts])
             return self._if(are_exact, usual, otherwise)
@@ -146,7 +145,8 @@ class HostInstructions(ScalarEmitter):
         return self._if(self._none_of(zeros), usual, without_denormals)
 
     def _if(self, condition: Value, usual: Sequence[Value], otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
-        """Emit values, or others that a branch computes. The usual case comes first in the layout of the code."""
+        """Emit the ``usual`` values if a condition holds, else those that ``otherwise`` emits in a branch. The usual
+        case comes first in the layout of the code."""
         branch = self.scf.IfOp(condition, [value.type for value in usual], has_else=True)
         with ir.InsertionPoint(branch.then_block):
             self.scf.YieldOp(usual)
@@ -163,7 +163,7 @@ class HostInstructions(ScalarEmitter):
         return self.cmp("eq", cast(Value, self._llvm("bitcast", [bits], kind)), 0)
 
     def _is_in(self, part: Value, classes: int) -> Value:
-        """Emit whether each element of a register is in some of the instruction's classes of numbers."""
+        """Emit whether each element of a register belongs to one of these classes of numbers."""
         bits = ir.VectorType.get([16], ir.IntegerType.get_signless(1))
         return self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(classes), result=bits)
 
@@ -187,14 +187,14 @@ class HostInstructions(ScalarEmitter):
         return self.bitcast(self._repaired(a, self.bitcast(bits, "f32"), QUIET_NAN), "i32")
 
     def _repaired(self, a: Value, result: Value, repair: int) -> Value:
-        """Emit registers of a result, with the repair's value where ``a`` is NaN."""
+        """Emit a result, with the repair's value where ``a`` is NaN."""
         repairs = self.constant(ir.VectorType.get([16], ir.IntegerType.get_signless(32)), repair)
         return self.joined([
             self.masked("llvm.x86.avx512.mask.fixupimm.ps.512", new, old, repairs, self._i32(0))
             for new, old in zip(self.pieces(result, 16), self.pieces(a, 16))])
 
     def _has_registers(self, a: Value, count: int = 1) -> bool:
-        """Return whether a vector of 32-bit elements fills registers of 16, or a multiple of this number of them."""
+        """Return whether a vector of 32-bit elements fills registers of 16 elements, in a multiple of ``count``."""
         lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
         return host.lanes() == 16 and lanes % (16 * count) == 0
 

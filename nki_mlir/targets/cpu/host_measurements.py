@@ -2,9 +2,9 @@
 """Measurements of this host, memoized in the cache of compiled code.
 
 Not every processor gains by an instruction that it has: the product of pairs of bfloat16 runs at twice the rate of
-multiply-adds on some processors, at a fraction of that rate on others. The bandwidth of caches of one size differs
-several times. Measurements affect only speed, except for pairs, whose products are added in another order: a product
-of bfloat16 may differ in its last bit from host to host.
+multiply-adds on some processors, and at a fraction of that rate on others. Caches of one size differ in bandwidth by a
+factor of several. Measurements affect only speed, except for pairs, whose products are added in another order: a
+product of bfloat16 may differ in its last bit from host to host.
 """
 
 import ctypes
@@ -31,18 +31,18 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 ROUNDS = 20
 DEPTH, PANELS = 512, (16, 8)        # sizes of the timed product, whose factors fit the second cache
-LINE = 1024                         # columns of its result, at least: many results have rows of whole pages
-CLOSE = 0.97                        # a rate of this share of the best counts as equal
+LINE = 1024                         # least columns of its result: many results have rows of whole pages
+CLOSE = 0.97                        # rates above this share of the best rate count as equal
 ARGUMENTS = 1 << 13                 # arguments of a timed function: they and its table fit the first cache
 SIZES = range(17, 27)               # binary logarithms of the bytes that are read to find the sizes of caches
-MOST_READ = 128 << 20              # bytes to measure memory by
-LEAST_FIRST = 32 << 10              # assumed bytes of the first cache, whose end these loads do not show
-FALLS = 0.7                         # a cache ends where the rate of reading falls below this share
+MOST_READ = 128 << 20              # bytes of the array that measures memory
+LEAST_FIRST = 32 << 10              # assumed bytes of the first cache, whose size these loads do not reveal
+FALLS = 0.7                         # an array exceeds a cache if the rate of reading falls below this share
 
 
 def caches() -> Caches:
-    """Return the caches that ``NKI_MLIR_CACHES`` lists, or that the system reports, or that the rate of reading memory
-    shows."""
+    """Return the caches that ``NKI_MLIR_CACHES`` lists, else those that the system reports, else those that the rate of
+    reading memory reveals."""
     return host.chosen_caches() or host.reported_caches() or Caches(*map(int, memoized("caches")))
 
 
@@ -60,14 +60,14 @@ def fastest_tiles() -> list[RegisterTile]:
 
 
 def words_of_unit(unit: str) -> float:
-    """Return the words a second that "float32", "pairs" or "amx" multiplies and adds; in the last two, a word is two
+    """Return the words per second that "float32", "pairs" or "amx" multiplies and adds; for the last two, a word is two
     bfloat16. The host must have the unit.
     """
     return max(memoized("tiles")) if unit == "float32" else memoized(unit)[0]
 
 
 def rate_of_unit(unit: str) -> float:
-    """Return the multiply-adds of bfloat16 a second."""
+    """Return the multiply-adds of bfloat16 per second."""
     return words_of_unit(unit) * (1 if unit == "float32" else 2)
 
 
@@ -84,7 +84,7 @@ def gain_of_fit(function: TabulatedFunction) -> float:
 
 
 def gain_of_halves() -> float:
-    """Return the ratio of the time of a sum of arrays in memory, in registers of 64 bytes, to that in 32."""
+    """Return the ratio of the times in which code with registers of 64 and of 32 bytes adds arrays in memory."""
     return memoized("halves")[0]
 
 
@@ -121,8 +121,8 @@ def measured_once(measurement: str, measure: Callable[[], Sequence[float]]) -> l
 
 
 def measured_caches(rate: Callable[[int], float] | None = None) -> Caches:
-    """Return the sizes up to which the rate of reading stays: an array larger than a cache is read at the next one's
-    rate."""
+    """Return the sizes of caches: up to each of them the rate of reading an array is constant, and beyond it is the
+    next cache's."""
     ends, best, read = [LEAST_FIRST], 0.0, rate or read_rate
     of_sizes = [(1 << n, read(1 << n)) for n in SIZES]
     for (size, rate_here), (_, next_rate) in pairwise(of_sizes):
@@ -163,7 +163,7 @@ def _halves() -> list[float]:
 
 
 def read_rate(size: int) -> float:
-    """Return the bytes a second at which an array of that size is read repeatedly."""
+    """Return the bytes per second at which an array of ``size`` bytes is read repeatedly."""
     count = size // FLOAT32.itemsize
     nest = Nest((count,), frozenset({0}), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (0,)),),
                 (Step("alu", FLOAT32, (1, 0), "add"),), (2,))
@@ -171,7 +171,7 @@ def read_rate(size: int) -> float:
 
 
 def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
-    """Return the multiply-adds a second of a product of panels in these tiles; one of ``pairs`` counts once."""
+    """Return the multiply-adds per second of a product of panels in these tiles; that of a pair counts once."""
     (down, across), rows, width = PANELS, tile.panel, tile.width
     line = max(across * width, LINE)
     nest = product_of_panels(PANELS, (rows, width), DEPTH, line)
@@ -183,14 +183,14 @@ def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
 def aligned_zeros(count: int) -> np.ndarray:
     """Allocate float32 zeros that start where buffers of programs do: at a multiple of a cache line.
 
-    They are written once: the system has one page for all that nothing has written, which stays in the caches.
+    The function writes them once: otherwise all pages are the system's page of zeros, which stays in the caches.
     """
     zeros = np.full(count + host.LINE // FLOAT32.itemsize, 0, np.float32)
     return zeros[-zeros.ctypes.data % host.LINE // FLOAT32.itemsize:][:count]
 
 
 def _seconds(routine: Routine, arrays: Sequence[np.ndarray]) -> float:
-    """Return the least time of some calls of a routine."""
+    """Return the least time of several calls of a routine."""
     words = (ctypes.c_int64 * len(arrays))(*(array.ctypes.data for array in arrays))
     routine = with_instructions(routine) if isinstance(routine, Nest) else routine
     batch, number = compiled([routine])[routine]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs operations that stay tile operations in the interpreter, which the compiled program calls back.
+"""Runs tile operations that have no native code in the interpreter, which the compiled program calls back.
 
 ``nki.device_print`` is one, and so are operations without a lowering to linalg. Programs with such operations do not
 use the worker pool: the callback needs Python's lock, which a waiting caller may hold.
@@ -44,7 +44,7 @@ class HostOperations:
 
     runners: dict[int, Callable[[int], None]] = field(default_factory=dict)
     failures: dict[tuple[int, int], BaseException] = field(default_factory=dict)       # by thread and site
-    meets: bool = False                     # whether programs of the kernel meet others
+    meets: bool = False                     # whether programs of the kernel exchange data with others
     callback: Any = None
 
     @property
@@ -67,7 +67,8 @@ class HostOperations:
         def runner(words: int) -> None:
             numbers = (ctypes.c_int64 * count).from_address(words)
             arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(numbers[1:], tiles)]
-            # An operation with a run-time address writes back all of a tensor, parts of which others may be writing.
+            # An operation with a run-time address writes back a complete tensor, parts of which other programs may be
+            # writing.
             apart = [OnlyChanges(arrays, k) for k in shared] if self.meets else []
             try:
                 run(arrays, numbers[1 + len(tiles):])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The image of a native kernel: all of its parts except addresses, as the cache on disk stores it.
 
-A process that finds an image runs no passes and needs no assembler. The key of an image is a digest of everything that
+A process that finds an image runs no passes and assembles nothing. The key of an image is a digest of everything that
 determines its programs: the captured modules, the launch, and the host with its threads.
 """
 
@@ -22,7 +22,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable
 
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes
-SITE_BITS, MOST_EXCESS = 15, 65535      # in a status: the bits of the failed check's number, the largest excess
+SITE_BITS, MOST_EXCESS = 15, 65535      # in a status: the bits of the failed check's number, and the largest excess
 MOST_BYTES = object_cache.MOST_BYTES >> 4
 
 # A target is a function of the machine by name, a constant by number, or a routine by the key of its batch, the number
@@ -63,7 +63,7 @@ class ProgramImage(NamedTuple):
     relocations: bytes                  # pairs: a word, the number of a target
     frame_bytes: int
     memory: int
-    cost: float                         # nanoseconds of one run, roughly
+    cost: float                         # estimated nanoseconds of one run
 
 
 class KernelImage(NamedTuple):
@@ -74,13 +74,12 @@ class KernelImage(NamedTuple):
     arrays: int                         # inputs and shared outputs
     parallel: bool                      # whether a program uses the pool
     pairs: tuple[int, ...]              # arrays that must not overlap: a number, bytes, another number, bytes
-    unbounded: bool                     # whether data decide how often a loop runs, or it runs very often
+    unbounded: bool                     # whether a loop runs very often, or as often as data decide
     merged: int                         # programs along the grid's last axis that one program of the image runs
 
 
 def key_of(modules: Sequence[Module], launch: object) -> str | None:
-    """Return the key under which the cache keeps an image; None without a cache, and where a module has code of a
-    plugin."""
+    """Return the key of an image in the cache; None if there is no cache, or if a module has code of a plugin."""
     foreign = {name for name, cls in REGISTRY.items() if not cls.__module__.startswith("nki_mlir.")}
     if object_cache.folder() is None or (foreign and any(operations_of(m, foreign.__contains__) for m in modules)):
         return None
@@ -103,7 +102,7 @@ def keep(key: str | None, image: KernelImage) -> None:
 
 
 def find(key: str | None) -> KernelImage:
-    """Return the image of a key; raise ``NotLoadable`` where the cache has none."""
+    """Return the image of a key; raise ``NotLoadable`` if the cache has none."""
     content = object_cache.find(key) if key is not None else None
     if content is None:
         raise NotLoadable("the cache has no image")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 OVERLAP_FAILED = -1             # the status of a launch whose error Python stores
 MOST_FAILURES = 256
-WORTH_WATCHING = 5e6            # nanoseconds of work, roughly, from which on a launch notices Ctrl-C
+WORTH_WATCHING = 5e6            # estimated nanoseconds of work from which on a launch notices Ctrl-C
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -44,14 +44,15 @@ class NativeKernel:
     """
 
     def __init__(self, captured: CapturedKernel, grid: tuple[int, ...], may_alias: bool = False) -> None:
-        """Compile the kernel, or load it. With ``may_alias`` its code is correct also for inputs that overlap a written
-        one, and slower."""
+        """Compile the kernel, or load it. With ``may_alias``, its code is also correct for inputs that overlap a
+        written one, and slower."""
         self.captured, self.grid = captured, grid
         modules = list(dict.fromkeys(v.module for v in captured.variants.values()))
         order = [0] * prod(grid) if len(modules) == 1 else [
             modules.index(captured.variant_for(point).module) for point in np.ndindex(*grid)]
         self.hosts: HostOperations | None = None
-        self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with overlapping inputs
+        # errors of launches with overlapping inputs
+        self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)
         key = key_of(modules, (order, grid, may_alias))
         if not self.load(key):                  # the kernel is compiled again, and the entry replaced
             from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel from the cache does not need it
@@ -61,7 +62,7 @@ class NativeKernel:
         programs = self.image.programs
         launched = (*grid[:-1], grid[-1] // self.image.merged) if grid else grid
         order = order[:prod(launched)]
-        frame = max(p.frame_bytes for p in programs)     # all share it: memory begins after the largest
+        frame = max(p.frame_bytes for p in programs)     # all programs share it: memory begins after the largest frame
         self.bytes = frame + max(p.memory for p in programs)
         cost = sum(programs[k].cost for k in order)
         self.parallel = (len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING
@@ -117,7 +118,7 @@ class NativeKernel:
 
     @property
     def meets(self) -> bool:
-        """Whether its programs meet each other."""
+        """Whether its programs exchange data with each other."""
         return self.hosts is not None and self.hosts.meets
 
     @property
@@ -163,7 +164,7 @@ class NativeKernel:
         return self.pack(*(array.ctypes.data for array in (*inputs, *shared)))
 
     def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        """Run each program on its thread, for kernels whose programs meet."""
+        """Run each program on a separate thread, for kernels whose programs exchange data."""
         data = self.data(inputs, shared)
         if machine().overlap(self.where, data):
             self.for_overlapping.on_threads(inputs, shared)
@@ -192,8 +193,8 @@ class NativeKernel:
 
 
 def neighbours_of(grid: Sequence[int], threads: int) -> int:
-    """Return the number of neighbouring programs along the last axis that a thread runs in a row: at most a quarter of
-    its share.
+    """Return how many neighbouring programs along the last axis a thread runs in a row: at most a quarter of its
+    programs.
 
     Programs that differ along the last axis often read neighbouring columns of the same rows, and a core prefetches
     more columns than its program reads. Programs of a grid of one axis read other rows.

@@ -19,12 +19,14 @@ from nki_mlir.waist.nest import Operand
 
 Value = Any
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
-FITTED, FITTED_TO_ZERO = "fitted_", "fitted_zero_"     # lookups by polynomials; the latter times the argument
+# names of lookups by polynomials; the latter are multiplied by the argument
+FITTED, FITTED_TO_ZERO = "fitted_", "fitted_zero_"
 SEGMENTS, TERMS = 32, 4             # polynomials of a function, and their coefficients
-NUMBERED = 12582912.0               # added to a number, it rounds that to an integer, which is in the lowest bits
+NUMBERED = 12582912.0               # added to a number, it rounds the number to an integer, which is in the lowest bits
 COEFFICIENTS = 65568                # the 16-bit element of a table at which coefficients begin, at a line of the cache
 PAIRED = 2                          # bytes of each half of a word that is a pair of 16-bit elements
-MOST_SHUFFLED = 4                   # steps up to this: whole vectors are loaded and elements selected, else gathered
+# up to this step, whole vectors are loaded and elements selected; beyond it, elements are gathered
+MOST_SHUFFLED = 4
 
 
 class FunctionEmitter(HostInstructions):
@@ -81,8 +83,8 @@ class FunctionEmitter(HostInstructions):
                        for k in range(2)]
 
     def fitted(self, index: Value, table: Value, polynomials: Sequence[Value], is_zero: bool) -> Value:
-        """Compute a function of bfloat16 by polynomials. Elements without a polynomial, and results that the rounding
-        of ``narrow_to_bfloat16`` does not take, are read from the table, one after the other."""
+        """Compute a function of bfloat16 by polynomials. The table provides elements without a polynomial, and results
+        that ``narrow_to_bfloat16`` does not round, one after the other."""
         lanes = index.type.shape[0] if isinstance(index.type, ir.VectorType) else 1
         if not host.multiplies_pairs() or lanes % 32 or host.lanes() != 16:
             return self.looked_up(index, table, BFLOAT16)
@@ -108,7 +110,7 @@ class FunctionEmitter(HostInstructions):
         return branch.results[0]
 
     def _with_looked_up(self, elements: Value, bits: Value, index: Value, table: Value) -> Value:
-        """Return 16-bit elements; replace each element whose bit is set by a lookup in the table."""
+        """Return the 16-bit elements, with a lookup in the table instead of each element whose bit is set."""
         half = index.type.element_type
         arguments, results = (self.stack_memory(2 * index.type.shape[0]) for _ in range(2))
         for value, memory in ((index, arguments), (elements, results)):
@@ -128,7 +130,7 @@ class FunctionEmitter(HostInstructions):
         return cast(Value, self._llvm("bitcast", [flags], ir.IntegerType.get_signless(flags.type.shape[0])))
 
     def lowest_bit(self, bits: Value) -> Value:
-        """Return the number of the lowest bit that is set; one is."""
+        """Return the number of the lowest bit that is set; at least one bit must be set."""
         return cast(Value, self._llvm("intr.cttz", [bits], self.i64_type, is_zero_poison=ir.BoolAttr.get(True)))
 
     def each_bit(self, bits: Value, carried: Sequence[Value],
@@ -178,10 +180,11 @@ class FunctionEmitter(HostInstructions):
         return arith.ConstantOp(kind, ir.DenseElementsAttr.get(bits, kind)).result
 
     def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """Return the columns of the matrix whose rows are n vectors of n elements; n a power of two.
+        """Return the columns of the matrix whose rows are n vectors of n elements; n is a power of two.
 
-        Each round interleaves the first half of the vectors with the second. Words of 16 bits in half a register are
-        widened before: shuffles of 32 bits take fewer instructions, and later steps widen such words anyway.
+        Each round interleaves the first half of the vectors with the second. Elements of 16 bits that fill half a
+        register are widened first: shuffles of 32 bits take fewer instructions, and later steps widen such elements
+        anyway.
         """
         lanes, vectors = len(rows), list(rows)
         if lanes == host.lanes() and rows[0].type == ir.VectorType.get([lanes], ir.IntegerType.get_signless(16)):
@@ -231,8 +234,8 @@ class FunctionEmitter(HostInstructions):
 
     def loop(self, span: range, carried: Sequence[Value],
              body: Callable[[Value, list[Value]], Sequence[Value] | None]) -> list[Value]:
-        """Emit a loop: ``body(variable, carried values)`` returns the values of the next iteration; the last ones are
-        the result."""
+        """Emit a loop: ``body(variable, carried values)`` returns the values of the next iteration. Return those of the
+        last iteration."""
         op = self.scf.ForOp(*map(self.i64, (span.start, span.stop, span.step)), carried)
         with ir.InsertionPoint(op.body):
             self.scf.YieldOp(body(op.induction_variable, list(op.inner_iter_args)) or [])
@@ -240,7 +243,8 @@ class FunctionEmitter(HostInstructions):
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def fetch(self, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None) -> Value:
-        """Load elements ``step`` apart from a pointer on. A step of 0 loads a scalar, which all lanes share."""
+        """Load elements ``step`` apart from a pointer on. A step of 0 loads a scalar, which is the value of all
+        lanes."""
         element = self.element(dtype)
         if lanes == 1 or step == 0:
             return self._load(pointer, element, dtype)
@@ -296,10 +300,8 @@ class FunctionEmitter(HostInstructions):
         return self.at(pointer, self.counted(lanes, step, 32 if abs(step) * lanes < 1 << 31 else 64), element)
 
     def fields(self, pointer: Value, step: int, dtype: DType, lanes: int, count: int) -> list[Value]:
-        """Load elements ``step`` apart from a pointer on, then the elements beside them, and so on: at least ``count``
-        vectors.
-
-        The step is a power of two. Nothing after the last element of the last vector is read.
+        """Load elements ``step`` apart from a pointer on, then the elements after each of them, and so on: at least
+        ``count`` vectors. The step is a power of two. The code reads nothing after the last element of the last vector.
         """
         element, most = self.element(dtype), host.lanes()
         if dtype.itemsize != 2 or count % 2:
@@ -313,8 +315,8 @@ class FunctionEmitter(HostInstructions):
         return halves if element == halves[0].type.element_type else [self.bitcast(half, "f16") for half in halves]
 
     def _fields(self, pointer: Value, step: int, element: Type, dtype: DType, lanes: int, count: int) -> list[Value]:
-        """Load the fields of ``fields`` as they are, or two of them as one word, whose halves shifts widen; ``dtype``
-        aligns them."""
+        """Load the vectors of ``fields``, or two fields as one word, whose halves shifts then widen. ``dtype``
+        determines the alignment of loads."""
         kind = ir.VectorType.get([lanes], element)
         loaded = [self._load(self.at(pointer, k * lanes, element), kind, dtype) for k in range(step - 1)]
         last_address, mask = self.at(pointer, (step - 1) * lanes, element), self.first_lanes(lanes, lanes - step
@@ -334,8 +336,8 @@ class FunctionEmitter(HostInstructions):
     def even_and_odd(self, pointer: Value, lanes: int) -> Value:
         """Load 16-bit elements. Of each 32 elements, the even ones come first: they are the lower halves of words.
 
-        A shift or a mask widens a half of a word to bfloat16 in a float32. In memory order the halves of a register
-        would have to be spread first.
+        A shift or a mask widens a half of a word to bfloat16 in a float32. In memory order, code would have to spread
+        the halves of a register first.
         """
         step = host.lanes()
         kind, element = (ir.VectorType.get([step], ir.IntegerType.get_signless(32)), ir.IntegerType.get_signless(16))
@@ -343,7 +345,7 @@ class FunctionEmitter(HostInstructions):
         return self.joined([self.trunci(half, "i16") for word in words for half in (word, self.shrui(word, 16))])
 
     def put_even_and_odd(self, value: Value, pointer: Value, lanes: int, streams: bool) -> None:
-        """Store elements in the order of ``even_and_odd``, or those in the upper halves of i32 in that order."""
+        """Store 16-bit elements that are in the order of ``even_and_odd``. They may be in the upper halves of i32."""
         step = host.lanes()
         if value.type.element_type == ir.IntegerType.get_signless(32):
             registers = self.pieces(value, step)
@@ -357,16 +359,15 @@ class FunctionEmitter(HostInstructions):
             self.put(ordered, self.at(pointer, k, part.type.element_type), 1, BFLOAT16, 2 * step, None, streams)
 
     def in_order(self, registers: Sequence[Value]) -> list[Value]:
-        """Return registers in the order of elements. Of each two registers, the first has the even elements, the second
-        the odd ones."""
+        """Return registers with the elements in memory order. Of each two given registers, the first has the even
+        elements and the second the odd ones."""
         step = host.lanes()
         order = [n for pair in zip(range(step), range(step, 2 * step)) for n in pair]
         return [self.vector.ShuffleOp(even, odd, order[k:k + step]).result
                 for even, odd in zip(registers[::2], registers[1::2]) for k in (0, step)]
 
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
-        """Load whole vectors, and pick every ``step``-th element. The last vector ends with the last element that
-        counts."""
+        """Load whole vectors, and pick every ``step``-th element. The last vector ends with the last picked element."""
         element = self.element(dtype)
         kind = ir.VectorType.get([lanes], element)
         result = self._load(pointer, kind, dtype)
@@ -377,9 +378,10 @@ class FunctionEmitter(HostInstructions):
                 part = self._masked("load", [source, mask, self.constant(kind, 0)], kind, dtype)
             else:
                 part = self._load(source, kind, dtype)
-            # Lanes found so far are in front. In the first round they still have to be picked from the first vector.
+            # Lanes that are already picked come first. In the first round they still have to be picked from the first
+            # vector.
             held_lanes = range(0, lanes, step) if k == 1 else range(-(-k * lanes // step))
-            offset = -(k * lanes) % step                         # the first element of this vector that counts
+            offset = -(k * lanes) % step                         # the first element of this vector to pick
             lanes_taken = [*held_lanes, *(lanes + j for j in range(offset, lanes, step))]
             result = self.vector.ShuffleOp(result, part, [*lanes_taken, *[0] * (lanes - len(lanes_taken))]).result
         return result

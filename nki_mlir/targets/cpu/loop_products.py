@@ -5,8 +5,8 @@ before:  for i, j:  total = 0;  for s:  left = a[s, i];  right = b[s, j];  total
 after:   out = a.T @ b
 
 A loop around one operation becomes an axis of it. A copy of a tile is removed if its readers can read the source; a
-tile of sums is removed if the sums can be accumulated at the destination of their copy. Products of pieces that follow
-each other, such as smaller tiles at the edges, become one product. Either one operation remains, or the loops stay.
+tile of sums is removed if the sums can be accumulated at the destination of their copy. Products of adjacent pieces,
+such as smaller tiles at the edges, become one product. If more than one operation would remain, the loops stay.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from nki_mlir.waist.recognize import is_copy
 
 @dataclass(frozen=True, eq=False)
 class LoopNest:
-    """A nest on the regions of its operands, which has loops around it as axes.
+    """A nest on the regions of its operands, in which surrounding loops have become axes.
 
     For a product, ``fresh`` says that its sums start from 0. ``finish`` is a nest of one input that computes the stored
     value of each sum; the product's output is then where this value is stored.
@@ -61,7 +61,8 @@ def can_be_flat(node: Node) -> bool:
 
 
 def as_one_product(nodes: Sequence[Node]) -> LoopNest | None:
-    """Return the product that all nodes compute together, on memory from outside, with sums that start from 0."""
+    """Return the one product that all nodes compute together, on memory from outside, with sums that start from 0; else
+    None."""
     flat = _flat(nodes)
     if flat is None or len(flat) != 1 or not flat[0].fresh or any(isinstance(r, ScratchBuffer) for r in flat[0].roots):
         return None
@@ -89,14 +90,14 @@ def _flat(nodes: Sequence[Node]) -> list[LoopNest] | None:
 
 
 def _can_part(items: Sequence[LoopNest]) -> bool:
-    """Return whether a loop around the items may be split into one loop around each: none of them touches memory that
-    another writes."""
+    """Return whether a loop around the items can be split into one loop around each: none of them touches memory that
+    another one writes."""
     return all(a is b or a.target not in b.roots for a in items for b in items)
 
 
 def _with_axis(loop_nest: LoopNest, slot: int, span: range) -> LoopNest | None:
-    """Return a nest and the loop around it as one nest, if iterations write different elements or add to the same
-    ones."""
+    """Return a nest and the loop around it as one nest, if iterations write different elements or add to the same ones;
+    else None."""
     nest, regions, operands = loop_nest.nest, [], []
     if not (loop_nest.is_plain or loop_nest.is_product):
         return None
@@ -158,8 +159,8 @@ def _reading_source(user: LoopNest, copy: LoopNest) -> LoopNest | None:
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
-    """Accumulate sums at the destination of their copy, instead of in a tile that is zeroed before and copied after;
-    join pieces of a product."""
+    """Accumulate sums at the destination of their copy, instead of in a tile that is zeroed first and copied at the
+    end. Join pieces of a product."""
     k = 0
     while k + 1 < len(items):
         joined = (_started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])
@@ -173,8 +174,8 @@ def _sums_in_place(items: list[LoopNest]) -> list[LoopNest]:
 
 
 def _started(fill: LoopNest, product: LoopNest) -> LoopNest | None:
-    """Return the product that starts from 0 instead of the values of its output, if the fill sets exactly these
-    values to 0; else None."""
+    """Return the product with sums that start from 0 instead of the values of its output, if the fill sets exactly
+    these values to 0; else None."""
     if not product.is_product or product.fresh or not forwarding.is_zero_fill(fill.nest):
         return None
     fills = writes_alike(fill, product) if isinstance(product.target, ScratchBuffer) else (
@@ -192,7 +193,8 @@ def writes_alike(fill: LoopNest, product: LoopNest) -> bool:
 
 
 def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
-    """Return the product with the output of the nest after it, which computes each stored value."""
+    """Return the product with the output of the nest after it, which computes each stored value; None if that nest has
+    another form."""
     nest, finish = copy.nest, product.finish
     if not (product.fresh and copy.is_plain and copy.reads == [product.target] and copy.target not in product.roots
             and isinstance(product.target, ScratchBuffer)) or (finish is not None and nest.steps):
@@ -207,8 +209,8 @@ def _stored(product: LoopNest, copy: LoopNest) -> LoopNest | None:
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
 def _continued(first: LoopNest, second: LoopNest) -> LoopNest | None:
-    """Return two products as one, if the second one has the next positions of the first one's rows, columns or summed
-    axis."""
+    """Return two products as one, if the second one continues the first one along its rows, columns or summed axis;
+    else None."""
     if not (first.is_product and second.is_product and first.target is second.target) or (
             first.target in (*first.reads, *second.reads)):
         return None
@@ -226,8 +228,8 @@ def _continued(first: LoopNest, second: LoopNest) -> LoopNest | None:
 
 
 def _follows(second: LoopNest, first: LoopNest, nest: Nest, axis: int) -> bool:
-    """Return whether all operands of a product begin where those of the first one, which are those of ``nest``, end
-    along an axis."""
+    """Return whether all operands of the second product begin where those of the first one end along an axis. ``nest``
+    has the operands of the first one."""
     return all(
         before.root is after.root and after.offset == before.offset.plus(
             Linear(operand.strides[axis] * nest.extents[axis] * operand.dtype.itemsize))

@@ -24,8 +24,8 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import Fold, integer_sums
 
-LONGEST_PREFETCH = 4 * host.LINE             # bytes that one prefetch covers at most
-BLOCKS_AHEAD = 2                       # blocks by which the prefetch of transposed blocks is ahead of the loop
+LONGEST_PREFETCH = 4 * host.LINE             # most bytes that one prefetch covers
+BLOCKS_AHEAD = 2                       # blocks by which prefetches of transposed blocks are ahead of the loop
 
 Carried = list[Value]
 
@@ -35,8 +35,8 @@ class MemoryUse:
     """The facts about the memory of a nest's operands.
 
     Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs that
-    a loop prefetches, each with the distance in bytes. ``beside``: an input, the input with the same layout, and the
-    number of elements by which the former begins later.
+    a loop prefetches, each with the distance in bytes. ``beside``: inputs that are loaded together, each as (input,
+    other input of the same layout, elements by which the former begins later).
     """
 
     streams: tuple[int, ...] = ()
@@ -57,17 +57,20 @@ class Loops:
         self.words = "words" in forms
         self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (base, offset) for k, base, offset in use.beside}
-        self.extrema = folded_extrema(nest, plan.carried) if "extrema" in forms else {}    # repaired after their fold
+        # extrema that are repaired after their fold
+        self.extrema = folded_extrema(nest, plan.carried) if "extrema" in forms else {}
         without_repair = unrepaired(nest) if "extrema" in forms else Unrepaired()
         self.body = NestEvaluator(code, nest, symbols, plan.vector, keeping_nans(nest) if "nans" in forms else (),
                                   without_repair.or_zeros(self.extrema.values()),
                                   stored_roundings(nest, plan) if self.words and not host.multiplies_pairs() else ())
         self.shortened = shortened_inputs(nest) if "nans" in forms else frozenset()
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
-        self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
+        # sums that are kept in float64
+        self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}
         self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}
         self.tables = {step.operands[1]: step.name.startswith(FITTED) for step in nest.steps if step.kind == "lookup"}
-        # Rounding to bfloat16 branches: values loaded before would be converted after the branch, from registers.
+        # Rounding to bfloat16 has a branch: values that are loaded before the branch would be converted after it, from
+        # registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         # vectors of a partial result
         self.slots = [NarrowExtremum.slots if fold.output in self.narrow else 1 for fold in plan.folds]
@@ -188,7 +191,7 @@ class Loops:
 
     def repeated(self, point: Point, axis: int, span: range, carried: Carried,
                  vectors: Callable[[Value | int, Carried], Carried]) -> Carried:
-        """Emit a loop over vectors; a step of the loop is several of them."""
+        """Emit a loop over the vectors of an axis; each iteration computes several of them."""
         if not self.delayed.outputs:
             return self.code.loop(span, carried, vectors)
 
@@ -217,11 +220,11 @@ class Loops:
         return shortened_nan(self.code, value) if operand in self.shortened else value
 
     def is_divided(self, operand: int, point: Point) -> bool:
-        """Return whether lanes have first the even elements, then the odd ones."""
+        """Return whether the lanes of an operand have first the even elements, then the odd ones."""
         return self.words and point.lanes > 1 and point.active is None and self.step_of(operand, point) == 1
 
     def prefetch_ahead(self, operand: int, point: Point) -> None:
-        """Prefetch the lines of a vector's elements further on: in another chunk, or in one of the next rows."""
+        """Prefetch the lines of a vector in another chunk, or in one of the next rows."""
         if operand in self.ahead and point.lanes > 1:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
             ahead = self.ahead[operand]
@@ -264,8 +267,8 @@ class Loops:
         return self.rounds and point.lanes % (2 * host.lanes()) == 0 and point.active is None
 
     def advanced(self, point: Point) -> Point:
-        """Compute the rest of a body. If it rounds values that it reads again, code computes them once more where a
-        test after them finds denormals; then it rounds the stored values."""
+        """Compute the rest of a body, then round the stored values. If the body reads rounded values again, code tests
+        for denormals after the body, and computes the body once more if it finds one."""
         if not self.rounds_untested(point):
             return self.body.advance(point, self.delayed.left_out)
         last = last_roundings(self.nest, BFLOAT16)
@@ -284,8 +287,8 @@ class Loops:
                                   for value, step in last.items() if value not in self.delayed.left_out})
 
     def read_behind_body(self, last: Mapping[int, Step]) -> list[int]:
-        """List the values that the loop needs after the body: those that it stores and those that it folds. If the
-        step of one is in ``last``, a rounding, the list has the rounding's operand instead."""
+        """List the values that the loop stores or folds after the body. For a rounding in ``last``, the list has its
+        operand instead."""
         nest, plan = self.nest, self.plan
         stored = [nest.results[k] for k in range(len(nest.outputs)) if k not in plan.carried]
         folded = [fold.value for fold in plan.folds if fold.output not in self.narrow] if plan.folds else [
@@ -294,7 +297,7 @@ class Loops:
                                 for value in (*stored, *folded)])]
 
     def fetched_together(self, wanted_inputs: Sequence[int], point: Point) -> dict[int, Value]:
-        """Load the inputs that lie beside each other, with one load of each whole vector for all of them."""
+        """Load inputs that alternate in memory, with the same vector loads for all of them."""
         loaded: dict[int, Value] = {}
         for base_input in dict.fromkeys(base for k in wanted_inputs if k in self.fields
                                         for base, _ in (self.fields[k],)):
@@ -326,7 +329,7 @@ class Loops:
         return list(branch.results)
 
     def compute(self, point: Point, carried: Carried) -> Carried:
-        """Store the outputs that are not carried; return the new values of the carried ones."""
+        """Store the outputs that are not carried. Return the new values of the carried outputs."""
         nest, plan = self.nest, self.plan
         old = {}
         for k in range(len(nest.outputs)):
@@ -348,7 +351,8 @@ class Loops:
 
     # -- folds ---------------------------------------------------------------------------------------------------------
     def folded(self, depth: int, point: Point) -> None:
-        """Emit the reduced loops around registers that start from and end in the carried outputs."""
+        """Emit the reduced loops. Registers start from the values of the carried outputs, which are stored at the
+        end."""
         plan, first_output = self.plan, len(self.nest.inputs)
         if not plan.folds:
             start = [self.zero(point.lanes) if k in self.sums else

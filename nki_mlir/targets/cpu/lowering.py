@@ -25,12 +25,12 @@ from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_c
 from nki_mlir.waist.nest_reader import Reader
 
 MANY = 100_000              # iterations of a loop that may take long, whatever its body does
-WORTH_ROLLING = 1 << 9      # operations that a loop saves: with fewer, it gains little
-WORTH_FUSING = 1 << 12  # elements that an operation computes: with fewer, sharing routines between kernels saves more
+WORTH_ROLLING = 1 << 9      # least operations that a loop saves: with fewer, it gains little
+WORTH_FUSING = 1 << 12  # least elements of an operation: with fewer, sharing routines between kernels saves more
 
 
 def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[KernelImage, HostOperations]:
-    """Compile a kernel of several modules to an image, and return the operations in it that the host runs.
+    """Compile a kernel of several modules to an image. Return the image and the operations in it that the host runs.
 
     The modules, of any level above the instruction stream, stay unchanged. ``may_alias``: inputs may overlap.
     """
@@ -88,7 +88,7 @@ def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonP
 
 def optimized(function: NativeFunction, passes: str | None = None, observer: PassObserver | None = None
               ) -> NativeProgram:
-    """Run the passes, or the passes of a pipeline's text, and return the program of a function."""
+    """Run the usual passes, or those of a pipeline's text, and return the program of a function."""
     run_passes(function, passes_of(passes, function.is_written), observer)
     return NativeProgram(function)
 
@@ -101,7 +101,7 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
             kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)
     names = [*TO_RECORDS]
     if not is_at_waist(copy):
-        rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: other passes take time
+        rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: it takes longer after other passes
         around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
     check_safe(copy)

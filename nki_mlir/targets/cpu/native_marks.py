@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads the operations and marks of the ``native`` dialect (``dialects/native.py``) into calls.
 
-A module may come from a file, so the reader believes a mark only as far as the operation confirms it: a nest streams,
-starts from 0 or is spread only if its form allows that, and the addresses tell which fields are adjacent.
+A module may come from a file, so the reader checks each mark against its operation: a nest streams, starts from 0 or is
+spread only if its form allows that, and addresses decide which fields are adjacent.
 """
 
 from collections.abc import Sequence

@@ -20,8 +20,8 @@ from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 
 SELF, MEMORY, CODE, FIRST_ID = 0, 1, 2, 3           # slots of a frame
-BUFFERS = 1 << 32                                   # symbols from here on are buffers, by number
-CONSTANTS = -1                                      # symbols from here down are arrays, by number
+BUFFERS = 1 << 32                                   # symbols from this number on are buffers
+CONSTANTS = -1                                      # symbols from this number down are arrays
 
 
 def slot_value(slot: int) -> Linear:
@@ -40,7 +40,7 @@ class ScratchBuffer:
     size: int
     number: int
     memory: int = MEMORY
-    zeroed: bool = False                # when it is allocated
+    zeroed: bool = False                # whether it is zeroed when it is allocated
 
     @property
     def base(self) -> Linear:
@@ -55,7 +55,7 @@ class ScratchBuffer:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class ProgramLabel:
-    """The target of a jump; ``word`` is known when the words are laid out."""
+    """The target of a jump; ``word`` is known once the program's words have positions."""
 
     word: int = -1
 
@@ -80,7 +80,7 @@ Argument = Linear | ProgramLabel | Extent | CodeAddress
 
 @dataclass(eq=False)
 class RoutineCall:
-    """Calls a routine, or one of the machine's functions, which ``function`` names."""
+    """A call of a routine, or of a function of the machine by its name."""
 
     function: Routine | str
     arguments: tuple[Argument, ...]
@@ -105,7 +105,7 @@ class InParts(RoutineCall):
 
 @dataclass(eq=False)
 class NestCall(RoutineCall):
-    """A nest on the regions of its operands, which no pass changes unless it is a ``Compute``."""
+    """A nest on the regions of its operands. Passes change only those that are a ``Compute``."""
 
     nest: Nest
     regions: Sequence[ByteRegion]
@@ -142,7 +142,7 @@ class Spread(InParts, NestCall):
 
     @classmethod
     def over(cls, node: Compute, parts: tuple[Nest, int, int]) -> "Spread":
-        """Return a computation as equal parts: one of them, how many there are, and the extent of a part."""
+        """Return a computation in equal parts. ``parts`` is one of them, their number, and the extent of a part."""
         part, count, extent = parts
         steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
         pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
@@ -185,10 +185,9 @@ class NativeLoad(RoutineCall):
 
 @dataclass(eq=False)
 class TileCall(RoutineCall):
-    """An operation on tiles that is not a nest: a routine of its kind, or a call of the host.
-
-    ``piece`` is the region to which rows of a table are stored, or from which they are read. ``symbols`` are the values
-    of the operation's symbols.
+    """An operation on tiles that is not a nest: a routine for such operations, or a call of the host. ``piece`` is the
+    region to which rows of a table are copied, or from which they are. ``symbols`` are the values of the operation's
+    symbols.
     """
 
     op: Op
@@ -213,7 +212,7 @@ class SpreadSearch(InParts, TileCall):
 
     @classmethod
     def over(cls, call: TileCall, part: Search, count: int) -> "SpreadSearch":
-        """Return a search as equal parts, of which ``part`` is one."""
+        """Return a search in ``count`` equal parts, of which ``part`` is one."""
         steps = [0] + [tile.row_step * part.count * tile.dtype.itemsize for tile in part.tiles]
         pairs = [n for value, step in zip(call.arguments, steps) for n in (value, Linear(step))]
         arguments = (CodeAddress(part), Linear(count), Linear(len(steps)), *pairs)
@@ -240,7 +239,7 @@ class NativeBlock:
     nodes: "list[Node]" = field(default_factory=list)
 
     def without(self, unneeded: "Set[RoutineCall | ScratchBuffer]") -> "Iterator[Node]":
-        """Yield the nodes except some calls, and except the allocations of some buffers."""
+        """Yield the nodes of the block without some calls, and without the allocations of some buffers."""
         return (node for node in self.nodes if (node.buffer if isinstance(node, Allocate) else node) not in unneeded)
 
 
@@ -263,14 +262,14 @@ class NativeLoop:
 
     @property
     def memory(self) -> int:
-        """The slot with the address of an iteration's memory on the pool, in front of the variable's: so the machine
-        expects it."""
+        """The slot with the address of an iteration's memory on the pool. The machine expects it in front of the
+        variable's slot."""
         return self.slot - 1
 
 
 @dataclass(eq=False)
 class NativeBranch:
-    """Runs ``then`` where the condition is not 0, else ``otherwise``."""
+    """A branch: ``then`` runs if the condition is not 0, else ``otherwise``."""
 
     condition: Linear
     then: NativeBlock = field(default_factory=NativeBlock)
@@ -279,7 +278,7 @@ class NativeBranch:
 
 @dataclass(eq=False)
 class NativeWhile:
-    """Runs ``test``, and while the condition that it computes is not 0: ``body``, then ``test`` again."""
+    """A loop that runs ``test`` and, while the condition that it computes is not 0, ``body`` and ``test`` again."""
 
     test: NativeBlock = field(default_factory=NativeBlock)
     condition: Linear = field(default_factory=Linear)

@@ -41,12 +41,13 @@ from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("on the CPU", multiplies_pairs=True)
-MUCH = 8                            # outputs over 1 / MUCH of the cache are streamed where the arrays exceed the cache
+MUCH = 8                            # if the arrays exceed the cache, outputs larger than 1 / MUCH of it are streamed
 
 
 @dataclass
 class CommonParts:
-    """State that the programs of a kernel share: failure sites, constants, operations that the interpreter runs."""
+    """The state that the programs of a kernel share: failure sites, constants, and operations that the interpreter
+    runs."""
 
     sites: list[Site] = record_field(default_factory=list)
     constants: list[np.ndarray] = record_field(default_factory=list)
@@ -61,7 +62,7 @@ class CommonParts:
 
 
 def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> NativeFunction:
-    """Return the program records of a kernel function; ``axes`` counts the axes of the launch grid."""
+    """Return the CPU's records of a kernel function; ``axes`` is the number of axes of the launch grid."""
     return NativeReader(kernel, axes, nests, common).function
 
 
@@ -109,7 +110,7 @@ class NativeReader:
             case waist.ConstantBuffer():
                 values.constant(node)
             case waist.ScalarStep():
-                pass                    # the body that uses a scalar reads it
+                pass                    # the nest whose body uses a scalar reads it
             case waist.ScalarValue() if values.takes(node):
                 values.define(node)
             case _:
@@ -195,9 +196,9 @@ class NativeReader:
         """Return whether streaming stores pay: the computation writes large outputs only, and the kernel does not read
         them.
 
-        An output is large if it exceeds the last-level cache. If the arrays of the kernel together exceed the cache, a
-        fraction of the cache is large enough: an ordinary store first loads the cache line, which costs what a later
-        reader may save. """
+        An output is large if it exceeds the last-level cache or, if the arrays of the kernel together exceed the cache,
+        a fraction of it: an ordinary store first loads the cache line, which costs as much as a later reader may save.
+        """
         least = host.cache_bytes() // (1 if self.fits_cache else MUCH)
         return all(region.size > least for region in written) and can_stream(nest) and all(
             region.root in self.function.only_written for region in written)
@@ -210,7 +211,7 @@ class NativeReader:
     def check(self, op: Operation, read: Structured, symbols: list[Linear]) -> None:
         """Emit the checks of an operation's limits, which run before the operation."""
         site = self.common.site(op)
-        nest = read.nest                            # not simplified: the limits use its axes
+        nest = read.nest                            # not simplified, because the limits use its axes
         if nest.mask:
             self.function.emit(Limits(nest.extents, nest.mask, nest.limits, len(symbols)), *symbols, site)
             return
@@ -231,7 +232,7 @@ class NativeReader:
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
     def tile_operation(self, node: waist.TileInstruction) -> None:
-        """Lower an instruction that is not a structured operation: to a routine, or for the interpreter."""
+        """Lower an instruction that is not a structured operation to a routine, or to a call of the interpreter."""
         read = node.instruction
         regions = [self.values.buffers[tile.handle] for _, tile in read.operands()]
         distinct = len({region.root for region in regions}) == len(regions)
@@ -244,7 +245,7 @@ class NativeReader:
             self.on_host(node, read)
 
     def operand_regions(self, op: Op, regions: Sequence[ByteRegion], symbols: list[Linear]) -> dict[str, ByteRegion]:
-        """Return the regions of tiles from their first element on, by name."""
+        """Return the region of each operand from its first element on, by the operand's name."""
         return {field.name: region.moved(tile.offset.over(symbols), tile.dtype.itemsize)
                 for (field, tile), region in zip(op.operands(), regions)}
 
@@ -268,7 +269,7 @@ class NativeReader:
         starts = {name: region.address for name, region in operand_regions.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
-        # Each call has its own record, which threads overwrite that fail in this call at the same time.
+        # Each call has a separate error record. Threads that fail in the same call at the same time overwrite it.
         record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else table.access.free.over(symbols)
@@ -311,8 +312,8 @@ class NativeReader:
 
 
 def accessed(tile: Tile, region: ByteRegion, writes: bool, by_runs: bool = True) -> ByteRegion:
-    """Return the bytes of a tile from its first element on: of each run, or without ``by_runs`` all between the first
-    and the last."""
+    """Return the bytes of a tile from its first element on: those of each contiguous run or, without ``by_runs``, all
+    from the first to the last."""
     size = tile.dtype.itemsize
     access = region.accessed(tuple([(step * size, n) for step, n in zip(tile.strides, tile.shape)]), size, writes)
     low, high = access.reach

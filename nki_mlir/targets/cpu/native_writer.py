@@ -3,7 +3,7 @@
 values as ``arith`` and ``affine``, and the rest in the ``native`` dialect.
 
 ``native_reader.py`` reads equal records back. Memory becomes buffers of one axis. Their elements have the type that all
-calls use, or are bytes if the calls differ; a buffer of a tile operation has the type that the operation names.
+calls use, or are bytes if the calls differ. A buffer of a tile operation has the operation's type.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,8 +37,8 @@ DIVISIONS = {"floordiv": ir.AffineExpr.get_floor_div, "mod": ir.AffineExpr.get_m
 
 
 def module_of(function: NativeFunction) -> Module:
-    """Return a module with the function and the globals that it uses. The module has a copy, so that the records do not
-    change."""
+    """Return a module with the function and the globals that it uses. The module contains a copy, so that the records
+    do not change."""
     copy: Any = function.kernel.op.parent.operation.clone()
     module: Module = copy
     for other in operations_of(module, lambda name: name == "func.func"):
@@ -59,10 +59,8 @@ def write_function(function: NativeFunction, op: Operation) -> None:
 
 
 class FunctionWriter(Writer):
-    """Writes one function. ``values`` are numbers by slots, ``bases`` complete buffers by the symbols of their
-    addresses.
-
-    ``index_values`` has the values of the blocks around, which need not be computed again.
+    """Writes one function. ``values`` maps slots to SSA values, ``bases`` symbols of addresses to complete buffers.
+    ``index_values`` has the values of enclosing blocks, which need not be computed again.
     """
 
     def __init__(self, function: NativeFunction, op: Operation) -> None:
@@ -87,7 +85,7 @@ class FunctionWriter(Writer):
         attributes[native.FUNCTION] = ir.UnitAttr.get()
         if function.notes:
             attributes[native.NOTES] = self.make.value(tuple(function.notes))
-        if function.merged > 1:             # the grid that remains
+        if function.merged > 1:             # the grid without programs that were merged
             grid = function.kernel.grid
             attributes["nki.grid"] = self.make.value((*grid[:-1], grid[-1] // function.merged))
         for number, (name, kind) in function.globals.items():
@@ -177,12 +175,12 @@ class FunctionWriter(Writer):
         return self.applied(*self.expression(form))
 
     def expression(self, form: Linear) -> tuple[ir.AffineExpr, list[Value]]:
-        """Return a form as an affine expression of some values."""
+        """Return a linear form as an affine expression, and the values that are its symbols."""
         over = Linear(form.const, tuple([(k, c) for k, (_, c) in enumerate(form.symbols)]))
         return expression(over), [self.index(cpu.slot_value(slot)) for slot, _ in form.symbols]
 
     def truth(self, form: Linear) -> Value | None:
-        """Return a form as a truth value; None where it is another number."""
+        """Return a form as a truth value; None if it is another number."""
         if not form.symbols and form.const in (0, 1):
             return self.number(form.const, self.make.i1)
         is_slot = form.symbols and form == cpu.slot_value(form.symbols[0][0])
@@ -194,7 +192,7 @@ class FunctionWriter(Writer):
         return self.computed("ne", self.index(form), self.index(ZERO)) if truth is None else truth
 
     def scalar(self, name: str, first: Linear, second: Linear) -> Value:
-        """Return the value of a function of the machine."""
+        """Emit a function of the machine on two values, and return its result."""
         if name in DIVISIONS:
             dividend, symbols = self.expression(first)
             return self.applied(DIVISIONS[name](dividend, second.const), symbols)
@@ -259,8 +257,8 @@ class FunctionWriter(Writer):
         return marks
 
     def operand(self, nest: Nest, number: int, address: cpu.Argument) -> OperandView:
-        """Return the part of a buffer that an operand walks over. The first operand also has the axes along which none
-        steps."""
+        """Return the part of a buffer over which an operand steps. The first operand also has the axes along which no
+        operand steps."""
         assert isinstance(address, Linear)
         operand = nest.operands[number]
         axes = tuple([a for a in range(len(nest.extents)) if operand.strides[a]
@@ -330,8 +328,9 @@ class FunctionWriter(Writer):
         symbols += [self.index(cpu.slot_value(slot)) for slot, _ in piece.offset.symbols]
         tile: Tile = call.op.piece                                                              # type: ignore[attr-defined]
         shape, strides = tile.shape[1:], rows.row.outputs[0].strides
-        is_ordered = list(tile.strides[1:]) == sorted(tile.strides[1:], reverse=True)       # as nests order axes
-        if len(strides) < 2:                # the nest steps through all axes of a row as one
+        # in the order in which nests have axes
+        is_ordered = list(tile.strides[1:]) == sorted(tile.strides[1:], reverse=True)
+        if len(strides) < 2:                # the nest has all axes of a row as one axis
             step = strides[0] if strides else 1
             strides = tuple([step * prod(shape[axis + 1:]) for axis in range(len(shape))])
         dims = ((rows.piece_step, rows.count), *zip(strides, shape))

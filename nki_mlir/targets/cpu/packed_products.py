@@ -10,10 +10,10 @@ A block of ``b`` fits the second cache. Sums that an epilogue reads are finished
 of ``k``. Rows and columns that fill no panel form a narrower one, and the last block of ``k`` may be shorter. If ``k``
 is odd, its last position is a pair with 0.
 
-With two threads each half of the rows is a part with its own blocks, for which each thread packs the columns itself.
-Each thread begins with another half. Otherwise both would read rows that the other one has packed, from its cache,
-which takes long where the two have no common cache. A thread that ends early takes blocks of the other half: other
-processes may delay one of them.
+With two threads, each half of the rows is a part with separate blocks, for which each thread packs the columns itself.
+Each thread begins with another half. Otherwise each would read rows that the other thread has packed from that thread's
+cache, which takes long if the two have no common cache. A thread that ends early takes blocks of the other half, since
+other processes may delay one of the threads.
 
 The order in which numbers are added does not depend on the number of threads.
 """
@@ -48,7 +48,7 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LEAST_DEPTH = 32
-LEAST_HALVED = 512                 # rows from which each of two threads may pack all columns itself
+LEAST_HALVED = 512                 # least rows with which each of two threads may pack all columns itself
 PIECE = 16                         # positions of k that are packed at a time: each is a stream of reads
 UNITS = ("float32", "pairs", "amx")                               # the instructions that can multiply
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and floats that it represents exactly
@@ -65,7 +65,7 @@ NARROWED_WIDEN = (Step("convert", BFLOAT16, (0,)), Step("bitcast", UINT16, (2,))
 
 
 class PackingOptions(NamedTuple):
-    """The sizes into which products are cut; 0: the host decides. ``form-products`` documents each of them."""
+    """The sizes of the blocks of products; 0: the host decides. ``form-products`` documents each of them."""
 
     tile_rows: int = 0
     tile_vectors: int = 0
@@ -79,8 +79,8 @@ class PackingOptions(NamedTuple):
     high: int = 256
 
     def tile(self, columns: int) -> RegisterTile | None:
-        """Return the fastest register tile whose width divides a product's columns, else the fastest one that they
-        fill; None if they fill none."""
+        """Return the fastest register tile whose width divides a product's columns, else the fastest one that is not
+        wider than they are; None if all are wider."""
         if self.tile_rows or self.tile_vectors:
             candidates = [RegisterTile(self.tile_rows or ROWS[host.lanes()], self.tile_vectors or VECTORS)]
         else:
@@ -89,7 +89,7 @@ class PackingOptions(NamedTuple):
         return next((tile for tile in narrow_tiles if columns % tile.width == 0), next(iter(narrow_tiles), None))
 
     def most_depth(self) -> int:
-        """Return the words of the summed axis of a block: panels of both factors take half of the first cache.
+        """Return the most words of a block along the summed axis: panels of both factors take half of the first cache.
 
         The order of sums follows from it, so that it is the same for all tiles of vectors.
         """
@@ -97,12 +97,13 @@ class PackingOptions(NamedTuple):
         return self.depth or host_measurements.caches().first // 2 // (4 * words)
 
     def most_depth_on_tiles(self) -> int:
-        """Return the words of the summed axis of a block on tile registers: a panel of rows takes two thirds of the
-        first cache."""
+        """Return the most words of a block along the summed axis on tile registers: a panel of rows takes two thirds of
+        the first cache."""
         return self.depth or host_measurements.caches().first * 2 // 3 // (4 * PANEL)
 
     def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
-        """Choose the one of ``UNITS`` that multiplies rows by columns of this depth: the option's, else the fastest."""
+        """Choose the one of ``UNITS`` that multiplies factors of these dtypes. ``extents`` are (rows, columns, depth).
+        An option of 1 decides, else the fastest unit of those that are possible."""
         rows, columns, depth = extents
         if not all(dtype in PAIRED for dtype in dtypes):
             return "float32"
@@ -137,13 +138,14 @@ class PackedFactor:
 
     @property
     def has_words(self) -> bool:
-        """Whether pairs are words in memory: neighbours along the summed axis."""
+        """Whether pairs are words in memory: their elements are adjacent along the summed axis."""
         return self.pairs and self.memory.dtype is BFLOAT16 and self.memory.strides[1] == 1
 
     @property
     def is_aligned(self) -> bool:
         """Whether elements are at even distances, so that pairs are words at multiples of their size."""
-        numbers = self.start.const, *[factor for _, factor in self.start.symbols if factor != 1]    # 1: of the array
+        # 1: the array's alignment
+        numbers = self.start.const, *[factor for _, factor in self.start.symbols if factor != 1]
         return self.memory.strides[0] % 2 == 0 and not any(number % UINT32.itemsize for number in numbers)
 
     def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear, odd: bool = False,
@@ -152,8 +154,8 @@ class PackedFactor:
         pair has only its first element. Pairs that are words in memory are copied as words: those that are not aligned
         after ``pack_aligned`` has copied them to ``memory``.
 
-        Rows along the summed axis are read from end to end: registers transpose them. Other rows of the factor lie
-        apart, where the processor does not predict them: each prefetches the row that is read ``PIECE`` steps later.
+        Rows along the summed axis are read from end to end, and registers transpose them. Other rows of the factor lie
+        apart, so that the processor does not predict them: code prefetches each row ``PIECE`` steps ahead.
         """
         across, summed = self.memory.strides
         steps_packed = depth - odd
@@ -186,7 +188,7 @@ class PackedFactor:
 
     def pack_aligned(self, code: NativeFunction, count: int, depth: int, steps: int, start: Linear, panels: Linear,
                      memory: int) -> None:
-        """Copy the elements of a panel to rows of an even number of elements, and pack those; then the next panel.
+        """For each panel, copy its elements to rows of an even number of elements in ``memory``, and pack these.
 
         Vectors that are loaded from one row then have pairs, and registers transpose them. The copy stays in the first
         cache.
@@ -213,7 +215,7 @@ class PackedFactor:
                   panels.plus(Linear(4 * last * width)))
 
     def with_prefetches(self, nest: Nest, distance: int) -> Nest | AddressedNest:
-        """Return the nest with prefetches of its inputs, that number of elements ahead, if their rows lie apart."""
+        """Return the nest with prefetches of its inputs ``distance`` elements ahead, if their rows lie apart."""
         if self.memory.strides[0] != 1:
             return nest
         ahead = distance * self.memory.dtype.itemsize
@@ -226,7 +228,8 @@ class PackedProduct:
     def __init__(self, code: NativeFunction, product: LoopNest, options: PackingOptions) -> None:
         self.code, self.nest, self.finish = code, product.nest, product.finish
         starts = [region.address for region in product.regions]
-        a, b = (0, 1) if product.nest.inputs[0].strides[0] else (1, 0)          # a has the rows, b the columns
+        # a is the factor with the rows, b the one with the columns
+        a, b = (0, 1) if product.nest.inputs[0].strides[0] else (1, 0)
         inputs, (self.rows, self.columns, depth) = product.nest.inputs, product.nest.extents
         tile = options.tile(self.columns)
         assert tile is not None                                 # can_pack has checked that there is one
@@ -247,11 +250,11 @@ class PackedProduct:
         self.m //= self.parts                                   # rows of a part
         self.blocks = self.chosen_blocks()
         self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
-        self.shorter = self.depth % self.k                      # depth of the last block, if it is another one
+        self.shorter = self.depth % self.k                      # depth of the last block, if it differs
 
     def chosen_blocks(self) -> ProductBlocks:
-        """Return the blocks that the options name; without options, of the blocks that fit the product, those that cost
-        least."""
+        """Return the blocks that the options name; without options, those that cost least of the blocks that fit the
+        product."""
         options, panel, tile = self.options, self.a.width, self.b.width
         caches = host_measurements.caches()
         shared = self.columns // (2 * host.threads() if host.threads() > 1 else 1)
@@ -277,7 +280,7 @@ class PackedProduct:
             self.write_rows(Linear().plus(number, rows))
 
     def write_rows(self, rows: Linear) -> None:
-        """Write the work of all parts of rows, from those on. Threads share it."""
+        """Write the work of all parts of the rows from ``rows`` on. Threads share it."""
         even_blocks = self.depth // self.k - (self.odd and not self.shorter)
         if even_blocks:
             # A loop over each part, not one over the blocks of both: zero-unwritten proves that it packs all rows.
@@ -295,23 +298,24 @@ class PackedProduct:
                 self.write_columns(rows, part, Linear(full_columns), self.columns - full_columns, memory)
 
     def pack_rows(self, rows: Linear, part: Linear, k: Linear, depth: int, memory: int, odd: bool = False) -> None:
-        """Pack the rows of a part, in a block of the summed axis, of that depth."""
+        """Pack the rows of a part for the block of ``depth`` positions of the summed axis from ``k`` on."""
         for row, count in self.pieces:
             start = self.a.at(rows.plus(part, self.m).plus(Linear(row)), Linear().plus(k, self.k))
             self.a.pack(self.code, count, depth, start, self.panel(part, Linear(row), k, depth), odd, memory)
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """Return the rows in whole panels, and the remainder: pairs of a first row and a number of rows."""
+        """Return the rows in whole panels, and the remaining rows, each as (first row, number of rows)."""
         full_rows = self.m // self.a.width * self.a.width
         return [piece for piece in ((0, full_rows), (full_rows, self.m - full_rows)) if piece[1]]
 
     def panel(self, part: Linear, row: Linear, k: Linear, depth: int) -> Linear:
-        """Return the address of a part's packed rows from ``row`` on, in a block of the summed axis, of that depth."""
+        """Return the address of a part's packed rows from ``row`` on, in the block of ``depth`` positions from ``k``
+        on."""
         return self.packed.plus(part, 4 * self.m * self.depth).plus(row, 4 * depth).plus(k, 4 * self.k * self.m)
 
     def write_columns(self, rows: Linear, part: Linear, columns: Linear, width: int, memory: int) -> None:
-        """Write the work of one iteration: all rows of a part, and some columns.
+        """Write the work of one iteration: all rows of a part by ``width`` columns from ``columns`` on.
 
         A block of ``b`` stays in the second cache while all rows are multiplied by it.
         """
@@ -321,7 +325,8 @@ class PackedProduct:
             sums = self.code.allocate(4 * width * (self.m if last else self.block), memory).base
 
         def multiply(k: Linear, number: int) -> None:
-            """Write the product of a block of the summed axis; ``number`` is -1 where the variable of a loop has it."""
+            """Write the product of a block of the summed axis. ``number`` is the block's number; -1 if the variable of
+            a loop has it."""
             depth = self.shorter or self.k if number == last else self.k
             self.b.pack(self.code, width, depth, self.b.at(columns, Linear().plus(k, self.k)), packed,
                         self.odd and number == last, memory)
@@ -364,9 +369,8 @@ class PackedProduct:
     def on_pool(self, count: int = 1) -> Iterator[tuple[Linear, Linear, int]]:
         """Append a loop over ``count`` blocks of each part of the rows, whose iterations run on the pool.
 
-        Yield the number of the part, that of the block, and the slot of an iteration's memory. The blocks of one part
-        follow each other: of two threads, which begin at both ends, each stays with one part unless the other one is
-        slower.
+        Yield the number of the part, that of the block, and the slot of an iteration's memory. Blocks of one part have
+        successive numbers: two threads, which begin at both ends, each stay with one part unless one of them is slower.
         """
         code = self.code
         if self.parts * count == 1:
@@ -395,8 +399,8 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
 
 
 def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
-    """Return whether packing pays off for a product without loops around it: not where its factors stay in the second
-    cache, and other routines multiply them as fast; nor where few rows read the packed factor."""
+    """Return whether packing pays off for a product without loops around it. It does not if its factors stay in the
+    second cache and other routines multiply them as fast, nor if few rows read the packed factor."""
     rows, columns, depth = product.nest.extents
     unit = options.unit([operand.dtype for operand in product.nest.inputs], product.nest.extents)
     if unit == "float32":
@@ -405,8 +409,9 @@ def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
 
 
 def depth_of_blocks(depth: int, most: int) -> int:
-    """Return the depth of the blocks of a summed axis: the largest divisor up to a limit, unless less than half of what
-    fits. Then the last block is shorter; the others take multiples of ``PIECE`` if they can."""
+    """Return the depth of the blocks of a summed axis of ``depth`` positions: the largest divisor up to ``most``. If
+    that is less than half of what fits, the last block is shorter, and the others are multiples of ``PIECE`` if
+    possible."""
     even = divisor(depth, most)
     if 2 * even >= min(most, depth):
         return even
@@ -420,5 +425,5 @@ def divisor(number: int, most: int) -> int:
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors up to a limit, the largest first; 1 if there is none."""
+    """Return the divisors of a number that are at most ``most``, the largest first."""
     return [d for d in range(min(number, max(most, 1)), 0, -1) if number % d == 0] or [1]

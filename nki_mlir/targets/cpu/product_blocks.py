@@ -4,8 +4,7 @@
 A panel of ``a`` stays in the first cache while panels of ``b`` stream by; a block of ``b`` is multiplied by all rows
 before the next one is packed. The candidates differ in the columns of a block: with more columns ``a`` is read fewer
 times, with fewer columns the block of ``b`` fits the second cache. The processor prefetches sums while it multiplies,
-so they cost nothing if the third cache is fast enough. An epilogue finishes the sums of one block of rows after the
-other.
+so they cost nothing if the third cache is fast enough. An epilogue finishes the sums of one block of rows at a time.
 
 The depth of a block, after which sums are rounded to memory, follows only from the size of the first cache. So the
 order of sums depends neither on measurements nor on threads.
@@ -16,11 +15,12 @@ from typing import NamedTuple
 
 from nki_mlir.targets.runtime.host import Caches
 
-HIDDEN = 0.5                        # sums that take up to this share of the time of the multiply-adds cost nothing
+# moves of sums that take up to this share of the time of the multiply-adds cost nothing
+HIDDEN = 0.5
 
 
 class Rates(NamedTuple):
-    """Speeds of one thread: bytes a second from the third cache and from memory, multiply-adds a second."""
+    """The speeds of one thread: bytes per second from the third cache and from memory, multiply-adds per second."""
 
     third: float
     memory: float
@@ -28,7 +28,7 @@ class Rates(NamedTuple):
 
 
 class CacheTraffic(NamedTuple):
-    """Bytes that a product moves beyond each cache."""
+    """The bytes that a product moves beyond each cache."""
 
     first: int
     second: int
@@ -40,9 +40,10 @@ class CacheTraffic(NamedTuple):
 
 
 class ProductBlocks(NamedTuple):
-    """A product ``m x n x k`` of words of four bytes, in blocks of ``rows``, ``columns`` and ``depth``.
+    """A product of ``m`` rows, ``n`` columns and ``k`` summed words of four bytes, in blocks of ``rows``, ``columns``
+    and ``depth``.
 
-    ``panel`` are the rows of a panel of ``a``.
+    A panel of ``a`` has ``panel`` rows.
     """
 
     m: int
@@ -59,7 +60,7 @@ class ProductBlocks(NamedTuple):
         return 4 * self.n * self.k * (1 if fits else -(-self.m // self.panel))
 
     def sums(self, caches: Caches) -> int:
-        """Return the bytes of sums that are read from, or written, beyond the second cache; code prefetches them."""
+        """Return the bytes of sums that are read or written beyond the second cache. Code prefetches them."""
         fit = 4 * self.columns * (self.depth + self.m) <= caches.second
         return 4 * self.m * self.n * (1 if fit else 2 * (self.k // self.depth) - 1)
 
@@ -78,7 +79,7 @@ class ProductBlocks(NamedTuple):
         return CacheTraffic(from_memory, self.streamed(caches) + self.rows_read + self.sums(caches), third)
 
     def seconds(self, caches: Caches, rates: Rates) -> float:
-        """Return the seconds that reads take in addition to the multiply-adds, which hide a part of the reads of
+        """Return the seconds that memory takes in addition to the multiply-adds, which hide some of the moves of
         sums."""
         multiplied = self.m * self.n * self.k / rates.multiply_adds
         sums = max(0.0, self.sums(caches) / rates.third - HIDDEN * multiplied)
@@ -91,5 +92,5 @@ class ProductBlocks(NamedTuple):
 
 
 def chosen(candidates: Iterable[ProductBlocks], caches: Caches, rates: Rates) -> ProductBlocks:
-    """Return the candidate that costs least; of candidates with equal costs, the one with the largest blocks."""
+    """Return the candidate that costs least; of equal ones, the one with the largest blocks."""
     return min(candidates, key=lambda b: (b.seconds(caches, rates), -b.columns, -b.rows))

@@ -3,7 +3,7 @@
 
 No operation touches memory outside of its buffers.
 
-The module proves the bounds again that capture has proved, because a module of MLIR may come from a file. A proof is an
+The module repeats the proofs of capture, because a module of MLIR may come from a file. A proof is an
 interval over the values of loop variables, program ids and axes, with the conditions of enclosing branches and the
 mask.
 """
@@ -20,13 +20,13 @@ from nki_mlir.targets.cpu.values import Values
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 
-AXES = 1 << 48                      # as symbols of a proof, axes are numbered from here on
+AXES = 1 << 48                      # symbols of a proof from this number on are axes
 
 
 class RuntimeCheck(NamedTuple):
     """A check at run time: a form of slots that must be >= 0, or a routine over the active elements.
 
-    ``upper`` tells checks of the last element from checks of the first.
+    ``upper`` says that it checks the last element, not the first.
     """
 
     view: ByteRegion
@@ -39,7 +39,7 @@ class RuntimeCheck(NamedTuple):
 
 def open_checks(values: Values, nest: Nest, views: Sequence[ByteRegion], symbols: Sequence[Linear]
                 ) -> list[RuntimeCheck]:
-    """Return the checks that an operation needs because no proof covers them; mostly none."""
+    """Return the checks that an operation needs because no proof covers them; usually none."""
     checks: list[RuntimeCheck] = []
     for k, view in enumerate(views):
         operand = nest.operands[k]
@@ -58,7 +58,7 @@ def open_checks(values: Values, nest: Nest, views: Sequence[ByteRegion], symbols
 
 
 def _under_mask(values: Values, nest: Nest, k: int, view: ByteRegion, symbols: Sequence[Linear]) -> list[RuntimeCheck]:
-    """Return the checks of an operand if a mask decides which elements count."""
+    """Return the checks of an operand of an operation with a mask."""
     operand = nest.operands[k]
     item = operand.dtype.itemsize
     ranges = Ranges(values.ranges)

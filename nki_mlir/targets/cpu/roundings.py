@@ -12,12 +12,12 @@ from nki_mlir.waist.nest import Nest, Step
 EXTREMA = frozenset({"maximum", "minimum", "relu"})
 ARITHMETIC = EXTREMA | {"add", "subtract", "multiply", "divide", "average", "abs", "negative", "square", "reciprocal",
                         "rsqrt"}
-LEAST_VECTORS = 4           # a shorter loop repairs its results in the time that it takes to repair an input
+LEAST_VECTORS = 4           # in a shorter loop, repairs of the results take no longer than the repair of an input
 
 
 def before_rounding(nest: Nest, step: Step) -> int | None:
     """If a step converts a value to float32 that was rounded from float32 to another float, return the value before the
-    rounding: code rounds in float32, and need not pack the narrow one."""
+    rounding; else None. Code rounds such a value in float32, and need not pack the narrow one."""
     narrow = nest.step(step.operands[0]) if step.kind == "convert" and step.dtype is FLOAT32 else None
     if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or narrow.dtype is FLOAT32:
         return None
@@ -50,22 +50,22 @@ def stored_roundings(nest: Nest, plan: Schedule) -> frozenset[Step]:
 
 
 def roundings(nest: Nest) -> dict[int, tuple[int, DType]]:
-    """Return the values that are roundings in float32 to dtypes of fewer bits: for each the value before, and the
-    narrow dtype."""
+    """Return the values that are rounded to a narrower dtype and read as float32 again: for each, the value before the
+    rounding, and the narrow dtype."""
     widened = {value: (wide, nest.dtype_of(step.operands[0])) for value, step in enumerate(nest.steps, nest.first_step)
                if (wide := before_rounding(nest, step)) is not None}
     return {value: (wide, dtype) for value, (wide, dtype) in widened.items() if dtype.itemsize < FLOAT32.itemsize}
 
 
 def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
-    """Return whether a narrow float represents a value of float32: one that was widened from it, an extremum of
-    representable values, the magnitude or negative of one, or its product with a truth value."""
+    """Return whether a narrow float represents a value of float32: a value that was widened from it, an extremum of
+    representable values, the magnitude or negative of such a value, or its product with a truth value."""
     step = nest.step(value)
-    if step is None or dtype is FLOAT8_E8M0FNU:     # the latter has neither 0 nor negative numbers
+    if step is None or dtype is FLOAT8_E8M0FNU:     # FLOAT8_E8M0 has neither 0 nor negative numbers
         return False
     if step.kind == "constant":
         number = np.float32(step.number)
-        with np.errstate(over="ignore"):                    # beyond the dtype it becomes infinity, another value
+        with np.errstate(over="ignore"):                    # a number beyond the dtype's range becomes infinity
             return bool(number.astype(dtype.numpy).astype(np.float32) == number)
     if step.kind == "convert":
         return nest.dtype_of(step.operands[0]) is dtype
@@ -77,11 +77,11 @@ def is_representable(nest: Nest, value: int, dtype: DType) -> bool:
 
 
 def has_short_nans(nest: Nest, value: int, shortened: Collection[int] = ()) -> bool:
-    """Return whether each NaN of a float32 has zeros below the upper half: in bfloat16, in constants, in inputs that
-    are ``shortened``, and in the results of arithmetic and exp, which pass on an operand's NaN or create the one of
-    the host.
+    """Return whether each NaN of a float32 has zeros in its lower half. This holds for bfloat16, constants, inputs that
+    are ``shortened``, and results of arithmetic and exp, which propagate an operand's NaN or create the host's default
+    one.
 
-    A rounding inside of a body leaves NaN unchanged: it is short if the NaN before it is. """
+    A rounding inside of a body leaves NaN unchanged, so its NaN is like that before it. """
     step = nest.step(value)
     if step is None:
         return value in shortened
@@ -93,8 +93,8 @@ def has_short_nans(nest: Nest, value: int, shortened: Collection[int] = ()) -> b
 
 
 def keeping_nans(nest: Nest) -> frozenset[int]:
-    """Return the numbers of the values that code may round to bfloat16 without a repair of NaN, because the lower half
-    of every NaN in them is 0."""
+    """Return the values that code may round to bfloat16 without a repair of NaN, because the lower half of each of
+    their NaN is 0."""
     wide_values = [wide for wide, dtype in roundings(nest).values() if dtype is BFLOAT16]
     wide_values += [step.operands[0] for step in last_roundings(nest, BFLOAT16).values()]
     shortened = shortened_inputs(nest) if wide_values else ()
@@ -102,8 +102,8 @@ def keeping_nans(nest: Nest) -> frozenset[int]:
 
 
 def shortened_inputs(nest: Nest) -> frozenset[int]:
-    """Return the inputs whose NaN code shortens before its loop over vectors: numbers of float32 that stay the same
-    there, for several vectors, and that only arithmetic and exp read."""
+    """Return the inputs whose NaN lose their lower half before the loop over vectors: numbers of float32 that are
+    constant in the loop, serve several vectors, and that only arithmetic and exp read."""
     plan = schedule(nest)
     if plan.vector is None or nest.mask or nest.extents[plan.vector] < LEAST_VECTORS * plan.lanes:
         return frozenset()
@@ -114,7 +114,7 @@ def shortened_inputs(nest: Nest) -> frozenset[int]:
 
 
 def _passes_on_nans(step: Step) -> bool:
-    """Return whether each NaN of a result is an operand's, or the one that the host creates."""
+    """Return whether each NaN of a result is an operand's, or the host's default one."""
     return (step.kind == "alu" and step.name in ARITHMETIC) or (step.kind == "activation" and step.name == "exp")
 
 

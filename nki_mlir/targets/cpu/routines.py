@@ -33,17 +33,17 @@ from nki_mlir.waist.nest import Nest, Operand, Step
 
 AHEAD = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
 LONGEST_ROW = 16 * host.PAGE     # bytes of a row; the processor itself prefetches the rest of longer rows
-MOST_IN_BATCH = 64  # LLVM takes 0.1 s for this number of routines, and as long for each one in larger batches
+MOST_IN_BATCH = 64  # most routines in a batch, for which LLVM takes 0.1 s; in larger batches, each routine takes longer
 
 
 @dataclass(frozen=True)
 class RowCopies:
-    """Runs ``row`` for each number of an index tile: between the row of a table with that number and the next row of a
-    piece.
+    """Copies rows between a table and a piece. For each number of an index tile, it runs ``row`` on the row of the
+    table with that number and the next row of the piece.
 
     Steps are in elements. Arguments: the addresses of index, table and piece, the address of two words for an error,
-    the offset of the table in its tensor, the site. It prefetches rows of the table before their turn, since the
-    processor cannot predict them.
+    the offset of the table in its tensor, the site. The code prefetches rows of the table, since the processor cannot
+    predict them.
     """
 
     count: int
@@ -54,7 +54,7 @@ class RowCopies:
     piece_step: int
     row: Nest                   # the nest of a row, with one source and one destination
     gathers: bool
-    skips: bool                 # whether numbers outside of the table are skipped; else they are an error
+    skips: bool                 # whether numbers outside of the table are skipped; otherwise they are an error
     streams: bool = False       # whether streaming stores write the piece
 
     @property
@@ -64,7 +64,7 @@ class RowCopies:
 
     @property
     def cost(self) -> float:
-        """The nanoseconds that it takes, roughly."""
+        """The estimated nanoseconds of a run."""
         return self.count * cost_of(self.row)
 
     @property
@@ -75,7 +75,8 @@ class RowCopies:
         return self.gathers and can_stream(self.row) and step % size == 0
 
     def emit(self, code: FunctionEmitter, words: Value) -> Value:
-        """Return the status: 0, or the site, with the number and the start in the words for an error."""
+        """Return the status: 0, or the site, after storing the number and the table's start in the words for an
+        error."""
         if not self.streams:
             return self._rows(code, words, False)
         piece = code.word(words, 2, code.i64_type), stored_bytes(self.row.outputs[0], schedule(self.row))
@@ -109,8 +110,8 @@ class RowCopies:
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
     def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
-        """Return the distance in bytes from a row of the table to the row that is copied some numbers later, for
-        prefetches; None if rows are too long."""
+        """Return the distance in bytes of a prefetch: from a row of the table to the row that is copied some numbers
+        later. None if rows are too long."""
         low, high = reach_of(self.row, self._table)
         if high - low >= LONGEST_ROW:
             return None
@@ -120,7 +121,7 @@ class RowCopies:
 
     @property
     def _table(self) -> int:
-        """Return the operand that lies in the table."""
+        """Return which operand of ``row`` is in the table."""
         return 0 if self.gathers else 1
 
     def _copy(self, code: FunctionEmitter, number: Value, position: Value, addresses: tuple[Value, Value],
@@ -160,7 +161,8 @@ def _row(tile: Tile) -> Operand:
 
 
 def _steps(src: DType, dst: DType, sums: bool) -> tuple[tuple[Step, ...], int]:
-    """Return the body: the source converted, or added to the old value in float32. Values: source, old value, steps."""
+    """Return the body of a row's nest: it converts the source, or with ``sums`` adds it to the old value in float32.
+    Its values are the source, the old value, then the steps."""
     if not sums:
         return ((), 0) if src is dst else ((Step("convert", dst, (0,)),), 2)
     steps: list[Step] = []
@@ -189,7 +191,7 @@ class Limits:
         return f"limits_{'x'.join(map(str, self.extents))}"
 
     def emit(self, code: FunctionEmitter, arguments: list[Value]) -> Value:
-        """Return 0, or a status with the site and the amount by which the lowest form is below zero."""
+        """Return 0, or a status with the site and the amount by which the least form is below zero."""
         *symbols, site = arguments
         forms = [c.form for c in (*self.mask, *self.limits)]
         axes = sorted({axis for form in forms for axis, _ in form.axes})
@@ -219,10 +221,10 @@ class Limits:
         return lowest
 
 
-TileRoutine = RowCopies | LargestEight | IndicesOfEight         # of operations on tiles that are not nests
+TileRoutine = RowCopies | LargestEight | IndicesOfEight         # routines of tile operations that are not nests
 Routine = Nest | AddressedNest | TileProduct | TileRegisterProduct | Limits | TileRoutine
 
-HALVED = '[["prefer-vector-width", "256"], ["min-legal-vector-width", "256"]]'       # LLVM divides wider vectors
+HALVED = '[["prefer-vector-width", "256"], ["min-legal-vector-width", "256"]]'       # LLVM splits wider vectors
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -233,13 +235,13 @@ _compiled: dict[Routine, tuple[Batch, int]] = {}
 
 
 def name_of(routine: Routine) -> str:
-    """Return a symbol that names the routine's work, and differs for different routines."""
+    """Return a symbol that describes the routine's work, and is unique to the routine."""
     digest = hashlib.sha256(repr(routine).encode()).hexdigest()[:10]
     return f"{routine.title}_{digest}"
 
 
 def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
-    """Return the batch of each routine and its number there. Routines that are new are compiled in batches.
+    """Return the batch of each routine, and its index in the batch. New routines are compiled, in batches.
 
     MLIR and LLVM compile a batch without returning to Python, so signals wait for its end.
     """
@@ -261,7 +263,8 @@ def _compile_batch(routines: Sequence[Routine]) -> None:
 
 
 def forget() -> None:
-    """Forget compiled routines, so that later calls compile again; measurements need that. Code in use stays loaded."""
+    """Clear the memo of compiled routines, so that later calls compile again; measurements need this. Code in use stays
+    loaded."""
     with ALONE:
         _compiled.clear()
         jit.forget()

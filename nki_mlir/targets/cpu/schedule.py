@@ -16,8 +16,9 @@ from nki_mlir.waist.recognize import Fold, fold_of, integer_sums, product_of
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
                          "logical_and", "logical_or"})
 WITH_32_REGISTERS = 16              # lanes of a host with 32 vector registers
-ORDERLESS = frozenset({"maximum", "minimum"})  # any order gives the same result, and a step takes three instructions
-LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
+# operators whose result does not depend on the order, and whose steps take three instructions
+ORDERLESS = frozenset({"maximum", "minimum"})
+LIGHT = 8                           # most steps of a body that is cheap enough for code to repeat it
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
 
 
@@ -68,27 +69,27 @@ def schedule(nest: Nest) -> Schedule:
 
 
 def weight_of(nest: Nest) -> int:
-    """Count the steps of the body without conversions, so that a nest on 16 bits gets the schedule of the same nest on
+    """Count the steps of the body except conversions, so that a nest on 16-bit floats has the same schedule as on
     float32."""
     return sum(step.kind != "convert" for step in nest.steps)
 
 
 def has_wide_registers(nest: Nest) -> bool:
-    """Return whether a register holds 32 elements of an operand: one instruction then loads, narrows or stores two
-    registers of float32. Sums keep their order, since there are partial results of 16 lanes as before."""
+    """Return whether a register has room for 32 elements of an operand: one instruction then loads, narrows or stores
+    two registers of float32. Sums keep their order, since partial results still have 16 lanes."""
     return host.lanes() == WITH_32_REGISTERS and any(
         o.dtype.itemsize == 2 and o.dtype.is_float for o in nest.operands)
 
 
 def _registers_at_once(nest: Nest) -> int:
-    """Return the number of registers that each step computes if operands have 16 bits. For functions it is four, since
-    their steps wait for each other, and the processor looks ahead only a limited number of instructions."""
+    """Return the number of registers that each step computes if operands have 16 bits. It is four for functions: their
+    steps wait for each other, and the processor looks ahead only a limited number of instructions."""
     return UNROLLED if any(step.kind == "activation" for step in nest.steps) else 2
 
 
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
-    """Return whether most steps of a body wait for the step before, as in functions and in conversions to narrow
-    floats, and there are registers to run two chains at a time."""
+    """Return whether most steps of a body wait for the previous step, as in functions and in conversions to narrow
+    floats, and there are enough registers to run two such chains at a time."""
     functions = any(step.kind in ("activation", "lookup") or (step.kind == "convert" and step.dtype.itemsize < 4)
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
@@ -102,17 +103,18 @@ def _is_narrow_field(operand: Operand, axis: int) -> bool:
 
 
 def _lanes_of_transpose(nest: Nest, vector: int, inside: int, lanes: int) -> int:
-    """Double the lanes of elements of 16 or 8 bits: blocks of rows that are half a line read and write each line
-    twice."""
+    """Return twice the lanes for a transpose of elements of 16 or 8 bits: otherwise blocks have rows of half a cache
+    line, and access each line twice."""
     is_narrow = not nest.steps and all(o.dtype.itemsize <= 2 for o in nest.operands)
     fits = lanes == host.lanes() == WITH_32_REGISTERS and min(nest.extents[vector], nest.extents[inside]) >= 2 * lanes
     return 2 * lanes if is_narrow and fits else lanes
 
 
 def transposed_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
-    """Return the operands that lie along the innermost axis, with lanes far apart: code reads blocks of them as rows.
+    """Return the operands that are contiguous along the innermost axis, with lanes far apart: code reads blocks of them
+    as rows.
 
-    Return none if the vector axis is innermost, bodies are heavy, or an output is also read.
+    Return none if the vector axis is innermost, the body has many steps, or an output is also read.
     """
     if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or weight_of(nest) > 2 * LIGHT:
         return ()
@@ -124,7 +126,7 @@ def transposed_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
 
 
 def lanes_for(nest: Nest, axis: int) -> int:
-    """Return the lanes that an axis fills: a register's worth, or the next power of two above a short axis."""
+    """Return the lanes for an axis: those of a register, or the next power of two above the extent of a short axis."""
     most = host.lanes()
     if not nest.steps and all(abs(o.strides[axis]) <= 1 for o in nest.operands):
         most = most * 4 // max(o.dtype.itemsize for o in nest.operands)         # a copy: whole registers of bytes
@@ -140,7 +142,7 @@ def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
 
 
 def _cost(nest: Nest, axis: int, carried: tuple[int, ...]) -> float:
-    """Estimate the instructions for an element."""
+    """Estimate the instructions for one element, if the vector axis is ``axis``."""
     lanes, extent = lanes_for(nest, axis), nest.extents[axis]
     total = 0.1 * len(nest.steps) + sum(_access_cost(o, axis, lanes) for o in nest.inputs)
     depth = 1
@@ -164,7 +166,8 @@ def _access_cost(operand: Operand, axis: int, lanes: int) -> float:
 
 
 def _inner_axis(nest: Nest, vector: int) -> int | None:
-    """Return the axis along which a transpose's source lies: inside of the vector loop it reuses cache lines."""
+    """Return the axis along which a transpose's source is contiguous: as the loop inside of the vector loop it reuses
+    cache lines."""
     for operand in nest.inputs:
         if abs(operand.strides[vector]) > MOST_SHUFFLED:
             for axis, step in enumerate(operand.strides):
@@ -181,7 +184,8 @@ def cost_of(nest: Nest) -> float:
 def parts_of(nest: Nest, least: int, most: int, axis: int = 0) -> tuple[Nest, int, int] | None:
     """Divide the nest into equal parts along an axis. Return one part, the number of parts, and the extent of a part.
 
-    Return None if no number of parts between the two limits fits, or if a part would have to know its number.
+    Return None if no number of parts from ``least`` to ``most`` divides the axis, or if a part would have to know its
+    number.
     """
     if nest.mask or not nest.extents or axis in nest.reduced or any(axis in dict(form.axes) for form in nest.forms):
         return None
@@ -209,8 +213,8 @@ def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
 
 
 def fields_beside(nest: Nest, starts: Sequence[object]) -> tuple[tuple[int, int, int], ...]:
-    """Return the inputs that vectors load together, as fields of records. For each: its number, the number of the first
-    input of its group in memory, and the elements between their starts."""
+    """Return the inputs that the same vectors load, as fields of records, each as (number, number of the first input of
+    its group in memory, elements between their starts)."""
     steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}
     if sum(step > 1 for step in steps.values()) < 2 or nest.mask:
         return ()

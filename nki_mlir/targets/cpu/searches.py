@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Searches in the rows of a tile as code: the eight largest values, the indices of eight values, their replacement.
 
-Code searches in keys: integers in the order of the floats. NaN has the least key and -0 comes before 0. Keys of 16-bit
+Code searches keys: integers in the order of the floats. NaN has the least key, and -0 comes before 0. Keys of 16-bit
 floats have 16 bits, so that registers have twice as many of them.
 """
 
@@ -21,8 +21,8 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import repeats_apart
 
-INFINITE_BITS = {BFLOAT16: 0x7F80, FLOAT16: 0x7C00}         # of floats whose keys have 16 bits
-LONG = 256                      # elements of a row from which on code compares four registers at a time
+INFINITE_BITS = {BFLOAT16: 0x7F80, FLOAT16: 0x7C00}         # the bits of infinity, of floats whose keys have 16 bits
+LONG = 256                      # least elements of a row for which code compares four registers at a time
 SORTING, PASSES = 100, 0.1      # nanoseconds of a row, and of each of its elements
 Compared = Callable[[Value], Value]
 
@@ -49,7 +49,7 @@ def rows_of_tile(dtype: DType, strides: Sequence[int], shape: Sequence[int]) -> 
 
 
 class Keys:
-    """Emits the keys of the elements of rows, ``bits`` wide, for vectors of ``lanes``."""
+    """Emits the keys of the elements of rows. Keys have ``bits`` bits, vectors of keys ``lanes`` lanes."""
 
     def __init__(self, code: FunctionEmitter, rows: RowElements) -> None:
         self.code, self.rows = code, rows
@@ -57,7 +57,8 @@ class Keys:
         registers = 4 if rows.count >= LONG else 1
         self.register = host.lanes() * (32 // self.bits)
         self.lanes = min(registers * self.register, 64)
-        self.least, self.greatest = -1 << (self.bits - 1), (1 << (self.bits - 1)) - 1   # of NaN; of no number
+        # the key of NaN; a key that no number has
+        self.least, self.greatest = -1 << (self.bits - 1), (1 << (self.bits - 1)) - 1
         self.none = self.least + 1                                                      # equals no element
 
     @property
@@ -66,7 +67,7 @@ class Keys:
 
     @property
     def dtype(self) -> DType:
-        """The dtype of memory that has keys, for loads and stores."""
+        """The dtype with which keys are loaded and stored."""
         return BFLOAT16 if self.bits == 16 else INT32
 
     def of(self, value: Value, dtype: DType) -> Value:
@@ -81,12 +82,13 @@ class Keys:
         return code.select(is_nan, code.const(bits, self.least), self.flipped(bits))
 
     def flipped(self, bits: Value) -> Value:
-        """Return the key of bits that are no NaN, or the bits of a key."""
+        """Return the key for the bits of a number that is not NaN, or the bits for a key."""
         code = self.code
         return code.xor(bits, code.and_(code.shrsi(bits, self.bits - 1), self.greatest))
 
     def element(self, key: Value, dtype: DType) -> Value:
-        """Return the number of a key in 32 bits as an element of a dtype; that of the least key is NaN."""
+        """Return the number that a key stands for as an element of a dtype; the least key stands for NaN. The key is an
+        i32."""
         code, source = self.code, self.rows.dtype
         if self.bits == 32:
             return from_float32(code, code.bitcast(self.flipped(key), "f32"), dtype)
@@ -98,7 +100,7 @@ class Keys:
                 body: Callable[[Value, Value, list[Value]], Sequence[Value]]) -> list[Value]:
         """Emit ``body(keys, index of the first, carried values)`` for the vectors of a row.
 
-        Vectors that the elements of the last axis do not fill have the least key in their remaining lanes.
+        If the elements of the last axis do not fill a vector, its remaining lanes have the least key.
         """
         return self._walk(0, row, self.code.i64(0), carried, body)
 
@@ -125,7 +127,7 @@ class Keys:
         return list(carried)
 
     def padded(self, keys: Value) -> Value:
-        """Return a register of keys as a vector, with the least key after them."""
+        """Extend a register of keys to a vector, with the least key in the other lanes."""
         code, lanes = self.code, keys.type.shape[0]
         if lanes == self.lanes:
             return keys
@@ -135,8 +137,8 @@ class Keys:
     # -- vectors of keys -----------------------------------------------------------------------------------------------
     def if_any(self, keys: Value, may_have: Compared, carried: Sequence[Value],
                flags: Compared, visit: Callable[[Value, list[Value]], Sequence[Value]]) -> list[Value]:
-        """Emit ``visit(lane, carried values)`` for the lanes whose ``flags`` are set. ``may_have`` returns flags of
-        fewer lanes, which tell whether there may be one."""
+        """Emit ``visit(lane, carried values)`` for the lanes whose ``flags`` are set. ``may_have`` returns fewer flags,
+        of which one is set if any lane's flag may be."""
         code = self.code
         some = code.bits_of(may_have(keys))
         branch = code.scf.IfOp(code.cmp("ne", some, 0), [value.type for value in carried], has_else=True)
@@ -203,7 +205,7 @@ class LargestEight:
         return code.i64(0)
 
     def bound(self, keys: Keys, row: Value, stored: Value) -> Value:
-        """Store the keys of a row, and return a number that is less than the eighth largest, but not than NaN."""
+        """Store the keys of a row, and return a key below the eighth largest one, but not below that of NaN."""
         code = keys.code
 
         def store(vector: Value, index: Value, carried: list[Value]) -> list[Value]:
@@ -219,7 +221,7 @@ class LargestEight:
         return code.sub(code.maxsi(code.vector.ExtractOp(best, [], [EIGHT - 1]).result, keys.least + 1), 1)
 
     def best(self, keys: Keys, stored: Value, length: int, bound: Value) -> Value:
-        """Return the eight largest of stored keys above a bound, in 32 bits, largest first."""
+        """Return the eight largest stored keys above a bound as i32, largest first."""
         code = keys.code
 
         def limit(value: Value, lanes: int) -> Value:
@@ -243,7 +245,7 @@ class LargestEight:
 
     @staticmethod
     def inserted(code: FunctionEmitter, best: Value, key: Value) -> Value:
-        """Insert a key into eight, which are in descending order."""
+        """Insert a key into eight keys in descending order, and drop the least one."""
         above = code.vector.ShuffleOp(code.const(best, (1 << 31) - 1), best, [0, *range(EIGHT, 2 * EIGHT - 1)]).result
         return code.maxsi(best, code.minsi(above, code.spread(key, EIGHT)))
 
@@ -252,8 +254,8 @@ class LargestEight:
 class IndicesOfEight:
     """Writes the indices of eight values in each row, and replaces the elements there; -1 for a value that is absent.
 
-    Of equal values each gets the next occurrence. Code compares with the least and the greatest value first, and looks
-    no longer for values that it has seen.
+    Each of several equal values gets the next occurrence. Code first compares elements with the least and the greatest
+    value, and stops looking for values that it has found.
     """
 
     count: int                                  # rows
@@ -261,8 +263,8 @@ class IndicesOfEight:
     values: RowElements
     indices: RowElements | None
     result: RowElements | None                  # a copy of the data in which elements are replaced
-    number: float = 0.0                         # by which they are replaced
-    in_place: bool = False                      # whether the result is the data
+    number: float = 0.0                         # the value that replaces them
+    in_place: bool = False                      # whether the result is the data's memory
 
     @property
     def cost(self) -> float:
@@ -339,14 +341,14 @@ class IndicesOfEight:
 
 
 class EqualKeys:
-    """Emits the search for eight keys in a row. Memory on the stack has the keys that are still open, the indices of
-    the others, and the vector of the row that has one."""
+    """Emits the search for eight keys in a row. On the stack are ``open_keys``, which the search has not found yet, the
+    ``indices`` of those that it has found, and the ``vector`` of the row in which it has just found one."""
 
     def __init__(self, keys: Keys, open_keys: Value, indices: Value, vector: Value) -> None:
         self.keys, self.code, self.open_keys, self.indices, self.vector = keys, keys.code, open_keys, indices, vector
 
     def prepare(self, row: Value, values: RowElements) -> tuple[Value, Value, Value]:
-        """Store the keys of eight values; return the least and the greatest of those that are numbers, and their
+        """Store the keys of eight values. Return the least and the greatest key of those that are numbers, and their
         count."""
         code, keys = self.code, self.keys
         least_key, greatest_key = (code.constant(keys.type, n) for n in (keys.greatest, keys.least))
@@ -377,15 +379,15 @@ class EqualKeys:
         return code.select(is_none, code.const(key, keys.none), key)
 
     def with_one_zero(self, key: Value) -> Value:
-        """Return keys of which -0 and 0 have the same."""
+        """Return a key, with the key of 0 instead of that of -0."""
         return self.code.select(self.code.cmp("eq", key, -1), self.code.const(key, 0), key)
 
     def position(self, k: int) -> Value:
         return self.code.fetch(self.code.at(self.indices, k, self.code.i64_type), 1, INT64, 1, None)
 
     def note_keys(self, vector: Value, index: Value, state: list[Value], high: Value) -> list[Value]:
-        """Note the indices of keys in a vector whose first element has an index; return the least key that counts and
-        how many keys are open."""
+        """Store the indices of open keys that a vector contains; ``index`` is that of its first element. ``state`` is
+        the least key to look for and the number of open keys; return the new state."""
         code, keys = self.code, self.keys
         low, _ = state
         vector = self.with_one_zero(vector)
@@ -427,8 +429,8 @@ Search = LargestEight | IndicesOfEight
 
 
 def part_of_search(search: Search, count: int) -> Search | None:
-    """Return one of ``count`` equal parts of a search, some of its rows; None where there are none, or where rows that
-    it writes overlap."""
+    """Return one of ``count`` equal parts of a search, which searches some of its rows. Return None if it has no such
+    parts, or if rows that it writes overlap."""
     if search.count % count or not all(repeats_apart(rows.row_step, rows.dims) for rows in search.results):
         return None
     return replace(search, count=search.count // count)

@@ -28,7 +28,7 @@ FUNCTIONS = frozenset({"activation", "math"})
 
 @dataclass(frozen=True)
 class TabulatedFunction:
-    """The value ``result`` of a nest, which ``steps`` compute only from the value ``argument`` and constants.
+    """A function in a nest: ``steps`` compute the value ``result`` only from the value ``argument`` and constants.
 
     Both are 16-bit floats. ``steps`` are numbers of values, in order, and end with ``result``.
     """
@@ -45,7 +45,7 @@ class TabulatedFunction:
 
     @property
     def function(self) -> str:
-        """Return the name of the last function of the steps."""
+        """Return the name of the last scalar function that the steps call."""
         return [step.name for step in self._steps() if step.kind in FUNCTIONS][-1]
 
     @property
@@ -136,7 +136,7 @@ def _needed_for(nest: Nest, result: int, argument: int) -> tuple[int, ...]:
 
 
 def _are_private(nest: Nest, steps: tuple[int, ...]) -> bool:
-    """Return whether only the last of some steps, and their constants, are read by other steps."""
+    """Return whether other steps read only the last one of these steps, and their constants."""
     inner = {v for v in steps[:-1] if nest.steps[v - nest.first_step].kind != "constant"}
     other_steps = [step for k, step in enumerate(nest.steps) if nest.first_step + k not in steps]
     return not inner.intersection(nest.results) and not any(inner.intersection(step.operands) for step in other_steps)
@@ -144,7 +144,7 @@ def _are_private(nest: Nest, steps: tuple[int, ...]) -> bool:
 
 @lru_cache(1 << 6)
 def table_of(function: Nest) -> np.ndarray:
-    """Compute the table of a function over all arguments; one more element follows, which a gather may read."""
+    """Compute the table of a function over all arguments. It has one more element, which a gather may read."""
     source, target = (operand.dtype.numpy for operand in function.operands)
     arguments = np.arange(COUNT, dtype=np.uint16).view(source)
     table = np.zeros(LENGTH, target)
@@ -160,7 +160,7 @@ def table_region(code: NativeFunction, function: Nest) -> ByteRegion:
 
 
 def keep_table(code: NativeFunction, function: Nest, table: np.ndarray) -> Linear:
-    """Keep a table as a constant of a kernel, and which function's it is; return its address."""
+    """Add a table to the constants of a kernel, record its function, and return its address."""
     address = code.constant(table)
     code.tables[CONSTANTS - address.symbols[0][0]] = function
     return address

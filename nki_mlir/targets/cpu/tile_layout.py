@@ -16,32 +16,34 @@ Moves = Sequence[tuple[int, tuple[int, int]]]   # steps in bytes, each with its 
 
 
 class TileLayout(Protocol):
-    """Where a tile's elements lie; distances, steps and sizes are in bytes."""
+    """The layout of a tile in memory. Distances, steps and sizes are in bytes."""
 
     def moved(self, distance: int) -> int:
-        """Return the distance from the begin of the tile to an element, in this layout."""
+        """Return the distance from the tile's begin in this layout to the element that is ``distance`` bytes from it in
+        the old layout."""
         ...
 
     def step(self, step: int) -> int:
-        """Return a step in this layout."""
+        """Return the step in this layout of a step in the old layout."""
         ...
 
     def size(self, size: int) -> int:
-        """Return the size of a region of whole rows, in this layout."""
+        """Return the size in this layout of a region of whole rows that has ``size`` bytes in the old layout."""
         ...
 
     def divided(self, nest: Nest, number: int, product: NestContraction | None) -> Nest | None:
-        """Return the nest with axes along which an operand has constant steps in this layout; None if the nest cannot
-        have them. ``product`` is the nest as a product in the old layout."""
+        """Return the nest with its axes divided so that operand ``number`` has constant steps along each axis in this
+        layout; None if that is impossible. ``product`` is the nest as a product in the old layout."""
         ...
 
     def contains(self, size: int, offset: Linear, moves: Moves) -> bool:
-        """Return whether the elements of ``size`` bytes that the moves reach have constant steps in this layout."""
+        """Return whether the elements of ``size`` bytes that the moves from ``offset`` reach have constant steps in
+        this layout."""
         ...
 
     def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
-        """Return whether ``after``, a product on tiles in this layout, is as fast as ``before``, the product on tiles
-        in their earlier layout."""
+        """Return whether the product ``after`` on tiles in this layout is as fast as ``before``, the product on tiles
+        in the old layout."""
         ...
 
 
@@ -61,7 +63,7 @@ def change_layouts(function: NativeFunction,
 
 
 def in_layout(call: RoutineCall, buffer: ScratchBuffer, layout: TileLayout, ranges: SlotRanges) -> Compute | None:
-    """Return a computation on a buffer in another layout; None if its elements have no constant steps there."""
+    """Return the computation that uses a buffer in a layout; None if its elements have no constant steps there."""
     if not isinstance(call, Compute):
         return None
     nest, regions, product = call.nest, list(call.regions), contraction_of(call.nest)

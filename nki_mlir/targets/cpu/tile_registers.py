@@ -17,18 +17,18 @@ from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 
 SIDE = 16                       # rows of a register, and words in a row
 ROW_BYTES = 64
-PANEL = 2 * SIDE                # rows of a panel of a, columns of one of b
+PANEL = 2 * SIDE                # rows of a panel of a, columns of a panel of b
 PALETTE = 1
 FEATURES = '#llvm.target_features<["+amx-tile", "+amx-bf16"]>'
-SUMS, ROWS, COLUMNS = (0, 1, 2, 3), (4, 5), (6, 7)          # registers of the sums, of rows and of columns
+SUMS, ROWS, COLUMNS = (0, 1, 2, 3), (4, 5), (6, 7)          # registers of the sums, of rows of a, and of columns of b
 
 
 @dataclass(frozen=True)
 class TileRegisterProduct:
     """Panels of rows by panels of columns, ``depth`` words of two bfloat16 deep, to rows ``line`` float32 apart.
 
-    A panel of ``a`` is, for each 16 words of depth, 32 rows of 16 words; one of ``b`` is, for each word, 32 columns.
-    Sums start from 0; unless the product is ``fresh``, from the old values. Arguments: panels of ``a`` and ``b``, the
+    A panel of ``a`` has 32 rows of 16 words for each 16 words of depth; a panel of ``b`` has 32 columns for each word.
+    Sums start from the old values, or from 0 if the product is ``fresh``. Arguments: panels of ``a`` and ``b``, the
     result.
     """
 
@@ -67,8 +67,8 @@ class TileRegisters:
         self.instruction("tilerelease")
 
     def configure(self) -> None:
-        """Load the configuration, 16 rows of 64 bytes a register: the palette is at byte 0, bytes of rows from 16 on,
-        rows from 48 on."""
+        """Load a configuration with 16 rows of 64 bytes for each register. It has the palette at byte 0, the bytes of
+        rows from byte 16 on, and the numbers of rows from byte 48 on."""
         sizes = [PALETTE, *[0] * 15, *[ROW_BYTES, 0] * 8, *[0] * 16, *[SIDE] * 8, *[0] * 8]
         kind = ir.VectorType.get([len(sizes)], self.byte)
         value = arith.ConstantOp(kind, ir.DenseElementsAttr.get(
@@ -100,11 +100,11 @@ class TileRegisters:
             self.instruction("tilestored64", register, target, line)
 
     def load(self, register: int, panel: Value, offset: int, line: int) -> None:
-        """Load sixteen rows, ``step`` bytes apart, from an offset on."""
+        """Load a register with sixteen rows of a panel, ``line`` bytes apart, from an offset on."""
         self.instruction("tileloadd64", register, self.code.at(panel, offset, self.byte), self.code.i64(line))
 
     def beyond(self, pointer: Value, times: Value, size: int) -> Value:
-        """Return the address a multiple of a number of bytes later."""
+        """Return the address ``times * size`` bytes after a pointer."""
         return self.code.at(pointer, self.code.times(times, size), self.byte)
 
     def instruction(self, name: str, *operands: Value | int) -> None:

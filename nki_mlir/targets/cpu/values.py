@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index values and memrefs while the reader reads a function: linear forms of slots, addresses, and facts about both.
+"""The index values and memrefs of a function while it is read: linear forms of slots, addresses, and facts about both.
 
 Arithmetic that is linear becomes part of the instructions that use it; the rest is computed into slots.
 """
@@ -31,13 +31,13 @@ class Values:
     """The meanings of the SSA values of one function. It appends instructions for values that must be computed."""
 
     def __init__(self, function: NativeFunction, index_values: Sequence[Value]) -> None:
-        """``index_values`` are those of offsets, by their numbers."""
+        """``index_values`` are the index values that symbols in offsets of regions denote, by number."""
         self.function, kernel, axes = function, function.kernel, function.axes
         self.index_values = index_values
-        self.forms: dict[object, Linear] = {}          # index and i1 values
+        self.forms: dict[object, Linear] = {}          # forms of index and i1 values
         self.buffers: dict[object, ByteRegion] = {}
         self.ranges = function.ranges
-        self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
+        self.facts: list[Linear] = []               # forms that are >= 0 at the next operation
         self.conditions: dict[object, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
         block = kernel.op.regions[0].blocks[0]
         for argument, spec in zip(block.arguments, kernel.arguments):
@@ -100,7 +100,7 @@ class Values:
                 self.forms[node.result] = self.arithmetic(node)
 
     def mapped(self, node: waist.IndexMap) -> Linear:
-        """Return the result of an affine map; the least or greatest of several."""
+        """Return the result of an affine map, or the least or greatest of its results."""
         mapping, operands = node.mapping, [self.form(v) for v in node.operands]
         total, *later_values = [affine_value(e, operands, mapping.n_dims, Linear, self.combined)
                                 for e in mapping.results]
@@ -152,8 +152,8 @@ class Values:
         return self.compute(FUNCTIONS[node.function], a, b, bounds=(0, min(bits)) if bits else None)
 
     def cast(self, node: waist.IndexCast) -> Linear:
-        """Return the same number, or its bits if it may be negative and the type has no sign. Truth values are 0 and
-        1."""
+        """Return a cast number: the same, or its bits if it may be negative and the type is unsigned. Truth values are
+        0 and 1."""
         operand, = node.operands
         form, kind = self.form(operand), operand.type
         if not node.unsigned or self.interval(form)[0] >= 0 or not isinstance(kind, ir.IntegerType) or kind.width == 1:
@@ -181,7 +181,7 @@ class Values:
         self.buffers[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
     def resolved(self, region: ByteRegion, start: int = 0) -> ByteRegion:
-        """Return the memory of an operand, from ``start`` bytes after its first on, in buffers and slots."""
+        """Return the memory of an operand from byte ``start`` on, as a region of buffers and slots."""
         if region.root not in self.buffers:
             raise Unsupported(feature="a number that is not a constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")
@@ -189,7 +189,7 @@ class Values:
         return self.buffers[region.root].moved(region.offset.over(forms).plus(Linear(start)))
 
     def element(self, node: waist.ElementLoad) -> ByteRegion:
-        """Return the memory of an element that is loaded."""
+        """Return the region of the element that is loaded."""
         dtype, _, strides, _ = layout_of(node.memref.type)
         region = self.resolved(node.region)
         for value, step in zip(node.subscripts, strides):

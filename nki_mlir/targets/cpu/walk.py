@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise nests that one walk over their elements computes: later nests use values of earlier ones in registers."""
+"""Elementwise nests that one walk over their elements computes: later nests read earlier values from registers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,8 @@ FIXED = frozenset({"position", "gather"})     # steps that depend on more than t
 
 
 class Source(NamedTuple):
-    """The value of a nest that a later nest reads from memory. ``is_result``: the nest has stored it there."""
+    """The value of an earlier nest that a later nest reads from memory: a result that the earlier nest stores if
+    ``is_result``, else one of its inputs."""
 
     value: int
     is_result: bool
@@ -44,7 +45,7 @@ class JointWalk(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        """Whether the walk is one sum of products of two elements."""
+        """Whether the walk is one matrix product."""
         return len(self.calls) == 1 and contraction_of(self.calls[0].nest) is not None
 
     def is_zero(self, source: Source | None) -> bool:
@@ -61,11 +62,11 @@ class JointWalk(NamedTuple):
                    if a.writes or b.writes)
 
     def followed_by(self, other: "JointWalk", roundings: int, light: int) -> "JointWalk | None":
-        """Return the walk with another one after it; None if that would compute other values, or gains nothing.
+        """Return this walk joined with one after it; None if values would change, or nothing is gained.
 
-        A walk that reads no result must have at most ``light`` steps, and one with a long function reads no result
-        of a body that rounds ``roundings`` times. A product is added to zeros of the walk: register tiles add it to
-        other numbers in one rounding.
+        If the other walk reads no result of this one, it must have at most ``light`` steps. If it has a long function,
+        it must not read a result of a body that rounds ``roundings`` times. A product joins only a walk that stores the
+        zeros to which it adds: register tiles add to other numbers with a single rounding.
         """
         if self.is_product:
             return None
@@ -86,11 +87,11 @@ class JointWalk(NamedTuple):
         return joint if steps <= {0, 1} and plan.order == schedule(nest).order else None
 
     def sources_for(self, other: "JointWalk") -> list[Source | None] | None:
-        """Return for each input of another walk the value of this one that it reads, or None where it reads other
+        """Return for each input of the other walk the value of this walk that it reads, or None if it reads other
         memory.
 
-        Return None if the other walk touches bytes that this one writes, or writes what this one touches, but at the
-        same element.
+        Return None if, at different elements, the other walk touches bytes that this one writes, or writes bytes that
+        this one touches.
         """
         sources: list[Source | None] = []
         accesses, count = list(accesses_of(self.nest, self.regions)), len(self.nest.inputs)
@@ -127,8 +128,8 @@ class JointWalk(NamedTuple):
             step.kind != "convert" for step in other.nest.steps) <= light
 
     def joined(self, other: "JointWalk", sources: Sequence[Source | None]) -> "JointWalk":
-        """Return both walks as one, whose body takes the sources instead of loads. The walk does not store elements
-        that the other walk overwrites."""
+        """Return both walks as one, whose body reads the sources instead of memory. It does not store elements that the
+        other walk overwrites."""
         nest, further = self.nest, [k for k, source in enumerate(sources) if source is None]
         count, results, last = len(nest.inputs), len(other.nest.outputs), other.nest
         first_step = count + len(further) + len(nest.outputs) + results
@@ -153,14 +154,14 @@ class JointWalk(NamedTuple):
                              streams=tuple([streams[k] for k in remaining]))
 
     def is_overwritten(self, output: int, other: "JointWalk") -> bool:
-        """Return whether another walk writes an output of this one at the same element."""
+        """Return whether the other walk overwrites an output of this walk at the same element."""
         operand, region = self.nest.outputs[output], self.outputs[output]
         return any(is_same_access(region, operand, other_region, other_operand)
                    for other_region, other_operand in zip(other.outputs, other.nest.outputs))
 
     def joint(self, users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> Compute | None:
-        """Return the computation of the walk, without tiles that nothing else uses; None if only some of its stores
-        could be streaming ones."""
+        """Return the computation of the walk, without stores to tiles that nothing else reads; None if streaming stores
+        could write only some of its outputs."""
         count = len(self.nest.inputs)
         read = {region.root for region in self.regions[:count]}
         remaining = [k for k, region in enumerate(self.outputs)
@@ -175,7 +176,7 @@ class JointWalk(NamedTuple):
 
 
 def walk_of(call: Node) -> JointWalk | None:
-    """Return a computation as a walk, if its elements do not depend on each other; else None."""
+    """Return a computation as a walk; None if its elements depend on each other."""
     if not isinstance(call, Compute):
         return None
     routine = call.function
@@ -214,7 +215,7 @@ def is_same_access(region: ByteRegion, operand: Operand, other_region: ByteRegio
 
 
 def with_outputs(nest: Nest, remaining: Sequence[int]) -> Nest:
-    """Return a nest with some of its outputs, and without steps that compute only others."""
+    """Return a nest with only the ``remaining`` outputs, and without steps that only other outputs need."""
     results = [nest.results[k] for k in remaining]
     needed = {*results}
     for value in range(nest.first_step + len(nest.steps) - 1, nest.first_step - 1, -1):

@@ -10,8 +10,9 @@ memory that an operation writes, no two chunks share a byte. A loop ends before 
 those in it: chunks of both would save no traffic, and other passes divide them among threads. All chunks use the
 first chunk's part of a buffer that nothing else uses; it stays in the cache.
 
-Outside the pool, chunks of a loop that takes long enough run on it, each thread with its own such buffers: iterations
-of a kernel's loop that follow each other, because each adds to the rows of the previous one, still use all threads.
+If no loop around a long loop over chunks runs on the pool, its chunks do, and each thread has its own such buffers. So
+a kernel's loop whose iterations must run in order, because each adds to the rows of the previous one, still uses all
+threads.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
     least: int = 1_024          # elements of a call on average: with fewer, calls cost more than they save
     shared: int = 65_536        # bytes that two calls must touch: with fewer, chunks save no traffic
     worth: int = 50_000         # nanoseconds of a loop, roughly, for which it is worth to wake threads
-    nests: int = 512            # most operations of a loop: it compares all parts of a memory that they touch
+    nests: int = 512            # most operations of a loop: the pass compares all parts of memory that they touch
 
     def rewrite(self, function: NativeFunction) -> None:
         self.touched = Counter(root for call in cpu.calls_in(*function.body.nodes) if isinstance(call, cpu.NestCall)
@@ -98,7 +99,8 @@ def accesses(call: cpu.Compute, part: Chunk) -> list[ByteRegion]:
 
 
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
-    """Return a chunk; None if the nest has no such parts, or is a product, which is faster undivided."""
+    """Return the first of ``count`` chunks of a nest; None if its rows cannot be divided so, or if it is a product,
+    which is faster undivided."""
     cut = parts_of(nest, count, count)
     if cut is None or contraction_of(nest) is not None:
         return None
@@ -111,7 +113,8 @@ def all_rows(nest: Nest) -> Chunk:
 
 
 class PartReader(NamedTuple):
-    """A call that reads a chunk of an array: the weight of its nest, its number, the operand and the bytes."""
+    """A call that reads a chunk of an array: the weight of its nest, the numbers of the call and the operand, the
+    bytes."""
 
     weight: int
     number: int
@@ -139,7 +142,8 @@ class TouchedMemory:
                     del numbers_by_region[region]
 
     def dependent_calls(self, regions: Sequence[ByteRegion]) -> list[int]:
-        """Return the calls, in order, of which another chunk accesses these bytes, if one of both writes them."""
+        """Return the calls, in order, that depend on an access to these regions by another chunk: both access the same
+        bytes, and at least one writes them."""
         return sorted({number for region in regions for other, numbers in self.numbers.get(region.root, {}).items()
                        if not self.chunks.apart(region, other) for number in numbers})
 
@@ -193,8 +197,8 @@ class Run:
             begin = end
 
     def group(self, begin: int) -> tuple[int, dict[int, Chunk], list[int]]:
-        """Starting at a node, return the end of the nodes that run chunk by chunk, the chunks of their nests by number,
-        and the small nodes that must run before all chunks, because later ones need all of their rows."""
+        """Return the end of the nodes from ``begin`` on that run chunk by chunk, the chunks of their nests by number,
+        and the small nodes that must run before all chunks because later nodes need all of their rows."""
         parts: dict[int, Chunk] = {}
         touched = TouchedMemory(self.chunks)
         front: list[int] = []
@@ -223,15 +227,16 @@ class Run:
         return len(self.nodes), parts, front
 
     def cut_before(self, end: int, parts: Mapping[int, Chunk]) -> int:
-        """Return the last number up to ``end`` in the second half of some nests such that nests before it leave fewest
-        bytes in buffers for those from there on: buffers that cross a loop's end have all rows."""
+        """Return the node before which the loop should end: the one in the second half of the nests, or ``end``, that
+        the fewest bytes of buffers cross, the last of equal ones. A buffer that is used on both sides keeps all its
+        rows."""
         lives = {buffer: self.lives[buffer] for k in parts for buffer in map(self.buffer, self.call(k).buffers)}
         return min(reversed([*sorted(parts)[len(parts) // 2:], end]),
                    key=lambda k: sum(buffer.size for buffer, (first, last) in lives.items() if first < k <= last))
 
     @cached_property
     def lives(self) -> dict[cpu.ScratchBuffer, tuple[int, int]]:
-        """The numbers of the first and of the last node that use a buffer."""
+        """The numbers of the first and of the last node that use each buffer."""
         lives: dict[cpu.ScratchBuffer, tuple[int, int]] = {}
         for n, node in enumerate(self.nodes):
             for buffer in map(self.buffer, node.buffers if isinstance(node, cpu.Compute) else ()):
@@ -249,8 +254,8 @@ class Run:
 
     def connected(self, begin: int, end: int, parts: dict[int, Chunk], front: list[int]
                   ) -> tuple[int, dict[int, Chunk], list[int]]:
-        """Return the first nodes of a group, up to a node from which on no node meets memory of those before: chunks of
-        both would save no traffic."""
+        """Return the first nodes of a group, up to a node after which no node touches memory of the earlier ones: one
+        loop over both would save no traffic."""
         regions = {k: accesses(self.call(k), all_rows(self.call(k).nest)) for k in sorted([*parts, *front])}
         last: dict[object, dict[ByteRegion, int]] = {}          # the last node that touches a region, by its memory
         for k, regions_of_node in regions.items():
@@ -272,12 +277,12 @@ class Run:
         return any(bytes_of(nest, k) >= self.options.shared for k in range(len(nest.operands)))
 
     def is_read_elsewhere(self, parts: Mapping[int, Chunk]) -> bool:
-        """Return whether other calls of the function touch a large operand of some calls as well."""
+        """Return whether other calls of the function also touch a large operand of these calls."""
         return any(bytes_of(self.call(number).nest, k) >= self.options.shared and self.options.touched[region.root] > 1
                    for number in parts for k, region in enumerate(self.call(number).regions))
 
     def can_be_first(self, number: int, touched: "TouchedMemory") -> bool:
-        """Return whether a call is small, and touches no memory of the chunks of the calls before it."""
+        """Return whether a call can run before all chunks: it is small, and depends on no call before it."""
         call = self.call(number)
         return call.nest.elements < self.options.least * self.count and not any(
             k < number for k in touched.dependent_calls(accesses(call, all_rows(call.nest))))
@@ -305,12 +310,12 @@ class Run:
             cost_of(self.call(k).nest) for k in parts) >= self.options.worth
 
     def prefetch_distances(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
-        """By the numbers of call and operand, return the distance in bytes to the part of a kernel's array that this
-        thread reads next.
+        """Return the distance in bytes to the part of a kernel's array that this thread reads next, by the numbers of
+        call and operand.
 
-        It is the part that a later call of the chunk reads; after the last one, the first part of the next chunk or,
-        if the iteration has read the array before, of a later iteration. Memory would be idle while a chunk is
-        computed, so the heaviest nest that reads a part prefetches the next one.
+        The next part is the one that a later call of the chunk reads. After the last call, it is the first part of the
+        next chunk or, if the iteration has read the array before, of a later iteration. Memory would be idle while a
+        chunk is computed, so the heaviest nest that reads a part prefetches the next one.
         """
         readers: dict[tuple[object, int], list[PartReader]] = {}        # of parts that do not interleave
         for number, part in parts.items():
@@ -332,8 +337,8 @@ class Run:
         return distances
 
     def later(self, start: Linear) -> int:
-        """Return the distance in bytes from an operand to the same operand in the iteration that this thread is likely
-        to run next."""
+        """Return the distance in bytes from an operand that starts at ``start`` to the same operand in the iteration
+        that this thread is likely to run next."""
         slot, step = self.around.slot, self.around.step
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 

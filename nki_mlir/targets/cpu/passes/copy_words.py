@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""copy-words: copy pairs of a transposed tile as words, where they are neighbours in the tile before.
+"""copy-words: copy pairs of a transposed tile as words, where they are neighbours in its source.
 
 before:  copy(weights[:, 128 * j], transposed); words = pairs(transposed)      16-bit elements, one by one
 after:   words = copy(weights[:, 128 * j])                             words of two elements
 
 Pairs join neighbours of the summed axis of a product (`pair-factors`). They lie apart in a transposed copy of a tile
-whose rows go along that axis. The pass needs a copy that only the join reads, and a tile that nothing writes in
-between.
+whose rows go along that axis. The pass needs a copy that only the join reads, and a tile that nothing writes between
+copy and join.
 """
 
 from dataclasses import replace

@@ -24,7 +24,8 @@ class DeepenProducts(FunctionPass, name="deepen-products"):
 
     def rewrite(self, function: NativeFunction) -> None:
         for loop in [node for node in nodes_in(*function.body.nodes) if isinstance(node, NativeLoop)]:
-            nodes = [node for node in loop.body.nodes if not isinstance(node, Allocate)]    # of tiles without use
+            # unused allocations do not count
+            nodes = [node for node in loop.body.nodes if not isinstance(node, Allocate)]
             product = nodes[0] if len(nodes) == 1 else None
             if isinstance(product, Compute) and loop.span is not None and not loop.on_pool:
                 deep = self.deepened(product, loop.slot, loop.span)
@@ -34,7 +35,8 @@ class DeepenProducts(FunctionPass, name="deepen-products"):
                     function.ranges[loop.slot] = loop.span[0], loop.span[-1]
 
     def deepened(self, product: Compute, slot: int, span: range) -> tuple[Compute, int] | None:
-        """Return the product of several iterations, and their number; None if the loop stays unchanged."""
+        """Return the product that adds the terms of several iterations, and the number of these; None if the loop stays
+        unchanged."""
         nest, function = product.nest, product.function
         contraction = contraction_of(nest)
         if contraction is None or product.symbols or not (isinstance(function, Nest) or (
@@ -55,7 +57,8 @@ class DeepenProducts(FunctionPass, name="deepen-products"):
 
 
 def with_sum(nest: Nest, times: int, steps: list[int]) -> Nest:
-    """Return a nest with one more axis along which it adds, before those that it has."""
+    """Return a nest with one more axis, of extent ``times``, along which it adds. The new axis comes before the reduced
+    axes."""
     first = min(nest.reduced)
 
     def stepping(operand: Operand, step: int) -> Operand:

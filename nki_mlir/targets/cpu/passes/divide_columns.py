@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""divide-columns: store a large tile whose columns products multiply by in panels, each as wide as a register tile.
+"""divide-columns: store a large tile in panels as wide as a register tile, if products read its columns.
 
 before:  memory of 128 rows of 2048 floats; a product reads 64 floats of each row, 8192 bytes apart
 after:   32 panels of 128 rows of 64 floats; a product reads one panel from its begin to its end
 
 The processor prefetches a panel, since its lines are adjacent. Parts of long rows lie on separate pages, across which
-the processor does not prefetch. The pass changes a tile if each computation that uses it steps by rows, by panels or
-within the row of a panel, once its axes are divided, and its products have many rows. The pass does not divide axes
+the processor does not prefetch. The pass changes a tile if its products have many rows, and if each computation that
+uses it, once its axes are divided, steps by rows, by panels or within the row of a panel. The pass does not divide axes
 along which a computation adds, so that sums keep their order.
 """
 
@@ -32,13 +32,15 @@ class ColumnPanels:
     rows: int
 
     def moved(self, distance: int) -> int:
-        """Return a distance in bytes from the tile's begin to an element, in panels."""
+        """Return the distance in bytes from the begin of the panels to the element that was ``distance`` bytes from the
+        tile's begin."""
         row, column = divmod(distance, self.row)
         panel, byte = divmod(column, self.width)
         return (panel * self.rows + row) * self.width + byte
 
     def step(self, step: int) -> int:
-        """Return a step in bytes by rows, by panels or within the row of a panel, in panels."""
+        """Return the step in the panels of a step in the tile, in bytes: by rows, by panels or within the row of a
+        panel."""
         if step % self.row == 0:
             return step // self.row * self.width
         return step * self.rows if step % self.width == 0 else step
@@ -53,8 +55,8 @@ class ColumnPanels:
         return divided if divided is nest or can_be_divided(nest, divided) else None
 
     def contains(self, size: int, offset: Linear, moves: Moves) -> bool:
-        """Return whether elements of ``size`` bytes lie in the panels with constant steps: moves by panels stay within
-        a row of the tile, moves by less stay within a row of a panel."""
+        """Return whether elements of ``size`` bytes have constant steps in the panels: moves by panels stay within a
+        row of the tile, and smaller moves within a row of a panel."""
         column, byte = [offset.const % self.row // self.width * self.width] * 2, [offset.const % self.width] * 2
         for step, (least, most) in moves:
             if step % self.row:

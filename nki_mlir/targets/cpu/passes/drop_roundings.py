@@ -26,7 +26,8 @@ class DropRoundings(FunctionPass, name="drop-roundings"):
 
 
 def without_exact_roundings(nest: Nest) -> Nest:
-    """Return the nest, whose steps read values before roundings that keep them; the nest itself if there are none."""
+    """Return the nest without roundings that keep their values: steps read the values before them. Without such
+    roundings, return the nest itself."""
     exact = {value: wide for value, (wide, dtype) in roundings(nest).items() if is_representable(nest, wide, dtype)}
     if not exact:
         return nest

@@ -21,7 +21,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class FitFunctions(FunctionLookups, FunctionPass, name="fit-functions"):
-    least: int = 131_072        # elements that a nest must compute: with fewer, polynomials cost more than they save
+    least: int = 131_072        # least elements of a nest: with fewer, polynomials cost more than they save
     gain: int = 120  # least time of the function on this host, in percent of the polynomials' time; 0: always fit
 
     def table(self, code: NativeFunction, function: TabulatedFunction) -> tuple[ByteRegion, str]:

@@ -4,7 +4,7 @@
 before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j] = total
 after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b
 
-The pass notes in the function the blocks of a product, and the bytes that they move beyond each cache.
+The pass records in the function the blocks of a product, and the bytes that they move beyond each cache.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class FormProducts(FunctionPass, name="form-products"):
 
     def packed_up_to(self, function: NativeFunction, parts: list[int], accesses: Sequence["Accesses | None"]
                      ) -> int:
-        """If some parts up to the last one are a product, pack it. Return the number of parts before it, which are
+        """Pack the product that the last parts form, if they form one. Return the number of parts before it, which are
         searched next."""
         nodes = function.body.nodes
         first = first_of(accesses[:len(parts)])
@@ -103,8 +103,8 @@ class Accesses(NamedTuple):
 
 
 def first_of(parts: Sequence[Accesses | None]) -> int:
-    """Return the number of the first part that contributes to the result of the last one: all up to the last one write
-    tiles that a later one reads, or the same memory."""
+    """Return the number of the first part that contributes to the result of the last part: each from it on writes tiles
+    that a later part reads, or memory that a later part writes."""
     needed: set[object] = set()
     for number in range(len(parts) - 1, -1, -1):
         part = parts[number]

@@ -35,7 +35,7 @@ from nki_mlir.waist.nest import Step
 class ForwardConstants(FunctionPass, name="forward-constants"):
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
-        dropped: set[object] = set()                # fills, and the buffers that they filled
+        dropped: set[object] = set()                # fills, and the buffers that only they wrote
         inside: dict[NativeBlock, set[RoutineCall]] = {}        # the calls in each block
         for block, fill, tile, users in function.tile_writers(is_constant_fill):
             if block not in inside:
@@ -80,7 +80,7 @@ def with_constant(call: RoutineCall, tile: ScratchBuffer, constant: Step) -> Com
     if any(nest.inputs[k].dtype is not FLOAT32 for k in range(len(nest.inputs)) if k not in inputs):
         return None
     remaining = [*inputs, *range(len(nest.inputs), len(nest.operands))]
-    first = len(remaining)                          # the number of the constant, before those of the other steps
+    first = len(remaining)                          # the constant is the first step, after the inputs
     number = dict.fromkeys(range(len(nest.inputs)), first) | {value: k for k, value in enumerate(remaining)}
     number |= {nest.first_step + k: first + 1 + k for k in range(len(nest.steps))}
     steps = [replace(step, operands=tuple([number[value] for value in step.operands])) for step in nest.steps]

@@ -5,8 +5,9 @@ before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
 The pass forwards a tile if only one copy of an input writes the tile, and nothing writes the input before the tile's
-last use. A product reads the input as the factor with its columns if it reads each element once, since its rows fill no
-more than a register tile, or if rows of the factor are as short as those of a register tile, and follow each other.
+last use. A product may read its factor with the columns from the input in two cases: if its rows fill no more than a
+register tile, so that it reads each element once, or if rows of the factor are no longer than those of a register tile,
+and are adjacent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 from nki_mlir.waist.recognize import is_copy
 
-Readers = dict[cpu.Compute, cpu.Compute]            # computations before, and with the source as operand
+Readers = dict[cpu.Compute, cpu.Compute]            # each computation, and the one that reads the source instead
 
 
 class ForwardCopies(FunctionPass, name="forward-copies"):
@@ -55,8 +56,8 @@ class ForwardCopies(FunctionPass, name="forward-copies"):
 
 def readers_on_source(copy: cpu.Compute, users: Sequence[cpu.RoutineCall], changed: Mapping[cpu.Compute, cpu.Compute]
                       ) -> Readers:
-    """Return the computations that read a copied tile, each with its form that reads the source; none where one
-    cannot."""
+    """Return the computations that read a copied tile, each with the computation that reads the source instead. Return
+    none if one of them cannot read the source."""
     first_user, *later_users = users
     if first_user is not copy:
         return {}
@@ -70,7 +71,7 @@ def readers_on_source(copy: cpu.Compute, users: Sequence[cpu.RoutineCall], chang
 
 
 def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
-    """Return a computation that reads the tile as one that reads the source."""
+    """Return a computation that reads the source instead of the tile; None if that is impossible, or slower."""
     if contraction_of(user.nest) is not None and not reads_a_panel(user, copy) and not reads_once(user, copy):
         return None
     nest, regions, tile = user.nest, list(user.regions), copy.regions[1].root
@@ -90,8 +91,8 @@ def on_source(user: cpu.Compute, copy: cpu.Compute) -> cpu.Compute | None:
 
 
 def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:
-    """Return whether a product reads a copied tile as the factor with its columns, whose rows follow each other in the
-    source, too, and are no longer than those of a register tile."""
+    """Return whether a product reads its columns from a copied tile whose rows are adjacent in the source, too, and no
+    longer than those of a register tile."""
     contraction = contraction_of(product.nest)
     if contraction is None or not isinstance(product.function, Nest) or len(product.nest.reduced) != 1 or (
             len(copy.nest.extents) != 1):
@@ -104,8 +105,8 @@ def reads_a_panel(product: cpu.Compute, copy: cpu.Compute) -> bool:
 
 
 def reads_once(product: cpu.Compute, copy: cpu.Compute) -> bool:
-    """Return whether a product reads a copied tile as the factor with its columns, each element once: it has no more
-    rows than a register tile."""
+    """Return whether a product reads its columns from a copied tile, each element once: it has no more rows than a
+    register tile."""
     contraction = contraction_of(product.nest)
     if contraction is None or not isinstance(product.function, Nest) or len(product.nest.reduced) != 1:
         return False
@@ -116,8 +117,8 @@ def reads_once(product: cpu.Compute, copy: cpu.Compute) -> bool:
 
 
 def is_kept_for(function: NativeFunction, block: cpu.NativeBlock, copy: cpu.Compute, readers: Readers) -> bool:
-    """Return whether the copy's source stays unchanged up to the end of the nodes with its readers, which are in its
-    block."""
+    """Return whether the readers are in the copy's block, and its source stays unchanged until the last of them
+    ends."""
     at = block.nodes.index(copy)
     last_reader, inside = at, 0
     for k, node in enumerate(block.nodes[at + 1:], at + 1):
@@ -143,15 +144,15 @@ def inputs_written(function: NativeFunction, nodes: Sequence[cpu.Node]) -> set[o
 
 
 def _has_long_rows(copy: Nest) -> bool:
-    """Return whether the source is one piece, or pieces of a page or more: short pieces, far apart, leave the
-    caches."""
+    """Return whether the source is contiguous, or has contiguous pieces of a page or more: short pieces that are far
+    apart leave the caches."""
     source, long = copy.inputs[0], host.PAGE // copy.inputs[0].dtype.itemsize
     return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
 
 
 def _at_source(copy: cpu.Compute, user: Nest, operand: int, region: ByteRegion
                ) -> tuple[Nest, ByteRegion] | None:
-    """Return the user's nest with the strides of an operand in the source of a copy, and the region there."""
+    """Return the user's nest with the strides that an operand has in the source of the copy, and its region there."""
     target, source = copy.regions[1], copy.regions[0]
     copied, source_strides = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
     if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:

@@ -26,7 +26,7 @@ from nki_mlir.waist.recognize import is_copy
 
 
 class ForwardFactors(FunctionPass, name="forward-factors"):
-    most: int = 8               # blocks of columns of a product, each of which reads the factor again
+    most: int = 8               # most blocks of columns of a product: each reads the factor again
     size: int = 1_048_576       # most bytes of a tile that is stored in float32
 
     def rewrite(self, function: NativeFunction) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""halve-vectors: compute nests that leave the second cache in registers of 32 bytes, where the host reads faster so.
+"""halve-vectors: compute nests that leave the second cache in 32-byte registers, if the host reads faster with them.
 
 before:  add(x, y, out)  each load and store takes a line of the cache, in a register of 64 bytes
 after:   add(x, y, out)  two loads or stores take a line
 
-Some processors fetch lines earlier where two loads read each. The pass takes large nests of a few steps that are
-instructions for registers of any size. It measures the gain on this host, once. Results keep their bits.
+Some processors prefetch lines earlier if two loads read each of them. The pass changes large nests of a few steps that
+are instructions for registers of any size. It measures the gain on this host, once. Results keep their bits.
 """
 
 from nki_mlir.targets.cpu import host_measurements

@@ -29,8 +29,8 @@ from nki_mlir.waist.overlap import ByteRegion
 
 @dataclass(frozen=True)
 class RepeatedTile:
-    """A computation that fills a tile, and its block; ``loops`` are those between a loop that repeats it and the block
-    on which its addresses depend. ``size`` has the bytes of the tile, and of the gap up to the next one."""
+    """A computation that fills a tile, and its block. ``loops`` are the loops between the repeating loop and the block
+    on which the computation's addresses depend. ``size`` is the distance in bytes from the tile to the next one."""
 
     block: cpu.NativeBlock
     call: cpu.Compute
@@ -45,30 +45,30 @@ class RepeatedTile:
 
     @property
     def steps(self) -> list[int]:
-        """Return the bytes from the tile of an iteration of each loop to the one of the next iteration."""
+        """Return for each loop the distance in bytes between the tiles of successive iterations."""
         return [self.size * prod([len(inner.span or ()) for inner in self.loops[k + 1:]])
                 for k in range(len(self.loops))]
 
 
 class HoistTiles(FunctionPass, name="hoist-tiles"):
-    most: int = 4_194_304       # bytes of all tiles
-    cached: int = 1_048_576     # bytes in float32 of tiles that stay in the second cache
-    times: int = 8              # least iterations of a loop for larger ones, which products read from the third
-    least: int = 8              # times that a product must read each element of a tile
+    most: int = 4_194_304       # most bytes of all tiles
+    cached: int = 1_048_576     # most bytes in float32 of tiles that stay in the second cache
+    times: int = 8              # least iterations of a loop for larger tiles, which products read from the third cache
+    least: int = 8              # least times that a product must read each element of a tile
 
     def rewrite(self, function: NativeFunction) -> None:
         self.bytes_left = self.most
         self.users = function.users()
         self.new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
-        # For each block, which of its nodes has a call: the order does not change.
+        # By block, the number of the node that has a call: the order does not change.
         self.orders: dict[cpu.NativeBlock, dict[cpu.RoutineCall, int]] = {}
         fixed = range(cpu.FIRST_ID + function.axes + len(function.kernel.inputs) + len(function.kernel.shared))
         self.block(function, function.body, cpu.MEMORY, set(fixed))
         function.replace_calls(self.new_calls)
 
     def block(self, function: NativeFunction, block: cpu.NativeBlock, memory: int, fixed: Set[int]) -> None:
-        """Move computations in front of each loop of a block, whose buffers are in a memory. ``fixed`` are the slots
-        that keep their values while the block runs."""
+        """Move computations in front of each loop of a block. ``memory`` is the slot of the memory with the block's
+        buffers, ``fixed`` are the slots that keep their values while the block runs."""
         nodes, block.nodes = block.nodes, []
         with function.inside(block):
             for node in nodes:
@@ -109,8 +109,8 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         return function.only_read
 
     def fits(self, repeated: RepeatedTile, loop: cpu.NativeLoop) -> bool:
-        """Return whether there is room for the tiles of all iterations of the inner loops. Narrower tiles must stay in
-        the cache as float32: products convert parts of others themselves."""
+        """Return whether there is room for the tiles of all iterations of the inner loops. Tiles narrower than float32
+        must fit the cache as float32: otherwise, products convert parts of them."""
         size, item = repeated.count * repeated.size, repeated.call.nest.outputs[0].dtype.itemsize
         often = item == FLOAT32.itemsize and len(loop.span or ()) >= self.times
         return size <= self.bytes_left and (often or size // item * FLOAT32.itemsize <= self.cached)
@@ -129,8 +129,8 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
             and all(region.root is not tile for region in reader.output_regions) for reader in readers)
 
     def hoist(self, function: NativeFunction, loop: cpu.NativeLoop, repeated: RepeatedTile, memory: int) -> None:
-        """Emit a computation with the loops that it needs, let its readers read the tile of their iteration, and remove
-        it from a loop, with the allocation of its tile."""
+        """Emit a computation and its inner loops before ``loop``, and remove it and the allocation of its tile from the
+        loop. Its readers then read the tile of their iteration."""
         tile, call = repeated.tile, self.new_calls.get(repeated.call, repeated.call)
         for inner_block in cpu.blocks(loop.body):
             inner_block.nodes[:] = inner_block.without({repeated.call, tile})
@@ -151,7 +151,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
         self.read_tiles(repeated)
 
     def read_tiles(self, repeated: RepeatedTile) -> None:
-        """Let all readers of a tile read the one of their iteration."""
+        """Replace all readers of a tile by computations that read the tile of their iteration."""
         moved = Linear()
         for inner, step in zip(repeated.loops, repeated.steps):
             assert inner.span is not None
@@ -167,7 +167,7 @@ class HoistTiles(FunctionPass, name="hoist-tiles"):
 
 
 def multiplies_often(call: cpu.RoutineCall, tile: cpu.ScratchBuffer, times: int) -> bool:
-    """Return whether a computation is a product that reads each element of a tile so many times, or more often."""
+    """Return whether a computation is a product that reads each element of a tile ``times`` times or more."""
     return isinstance(call, cpu.NestCall) and contraction_of(call.nest) is not None and any(
         region.root is tile and elements_of(call.nest, k) * times <= call.nest.elements
         for k, region in enumerate(call.regions[:len(call.nest.inputs)]))
@@ -190,7 +190,7 @@ def on_regions(call: cpu.Compute, regions: Sequence[ByteRegion]) -> cpu.Compute:
 
 
 def with_values(form: Linear, values: Mapping[int, Linear]) -> Linear:
-    """Return a form with some slots replaced by forms."""
+    """Return a linear form in which forms replace some slots."""
     result = Linear(form.const)
     for slot, factor in form.symbols:
         result = result.plus(values.get(slot, cpu.slot_value(slot)), factor)

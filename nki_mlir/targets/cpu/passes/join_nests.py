@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""join-nests: compute several nests over the same elements in one walk, with a result for each tile that stays.
+"""join-nests: fuse nests over the same elements into one, with an output for each tile that later operations read.
 
 before:  add(m, g, t);  divide(t, v, p);  copy(t, mo)
 after:   add, divide(m, g, v, p, mo)                  each element of t stays in a register, and t has no memory
@@ -12,7 +12,7 @@ nest does not store elements that it overwrites later. No other byte that one ne
 Nests in between run before the joint nest. They must touch no byte that the earlier nest writes, and write no byte that
 it touches.
 
-The tile between two nests stays where values are rounded several times before a long function, as in `fuse-tiles`.
+Two nests stay apart if values are rounded several times before a long function, as in `fuse-tiles`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
 
 class JoinNests(FunctionPass, name="join-nests"):
     least: int = 4_096          # elements of a nest: with fewer, routines that all kernels share save more
-    between: int = 8            # most nests that may run before a joint nest although they are after its first one
+    between: int = 8            # most nests after the first one of a joint nest that may run before the joint nest
     roundings: int = 2          # join no long function after this many roundings to narrow floats; 0: join all
     light: int = 8              # most steps of a nest that joins another one only because both read the same input
 

@@ -4,10 +4,11 @@
 before:  pack(w, t) on the pool;  sums += x * t on the pool;  pack(w + 262144, t) on the pool;  ...
 after:   for 2 parts on the pool:  pack(w', t');  sums' += x * t';  pack(w' + 262144, t');  ...
 
-Threads wait for each other at the end of a divided computation. They need not where a part touches only bytes that no
-other part of the computations beside it writes; then a part's results also stay in the cache of the thread that uses
-them. The pass divides a computation along another axis if that makes its parts independent of the following ones: each
-thread packs the columns that it multiplies. Each thread has its own buffers for values that only one job uses.
+Threads wait for each other at the end of a divided computation. They need not wait between two computations if no part
+of one touches bytes that another part of the other writes. A part's results then also stay in the cache of the thread
+that uses them. The pass divides a computation along another axis if that makes its parts independent of the following
+ones: each thread packs the columns that it multiplies. Each thread has its own buffers for values that only one job
+uses.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ Users = Mapping[ScratchBuffer, Sequence[RoutineCall]]
 
 
 class JoinParts(FunctionPass, name="join-parts"):
-    nests: int = 512            # most computations of a job: it compares the bytes that they touch
+    nests: int = 512            # most computations of a job: the pass compares the bytes that all of them touch
 
     def rewrite(self, function: NativeFunction) -> None:
         if any(isinstance(call, Spread) for call in calls_in(*function.body.nodes)):
@@ -59,8 +60,8 @@ class JoinParts(FunctionPass, name="join-parts"):
                     block.nodes += run
 
     def jobs(self, run: Sequence[Spread | Allocate]) -> list["Job"]:
-        """Divide consecutive nodes into jobs. The last computations come first: those before them choose an axis that
-        fits."""
+        """Divide consecutive nodes into jobs. Add the last computations first: each earlier one is divided along an
+        axis that fits those after it."""
         jobs = [Job()]
         for node in reversed(run):
             if isinstance(node, Allocate):
@@ -73,8 +74,8 @@ class JoinParts(FunctionPass, name="join-parts"):
 
 @dataclass(eq=False)
 class Job:
-    """Consecutive computations in ``count`` parts, and allocations. ``parts`` has the first part of each computation;
-    ``touched`` what parts access, by memory."""
+    """Consecutive computations in ``count`` parts, and allocations. ``parts`` maps each computation to its first part,
+    ``touched`` each memory to the accesses of parts."""
 
     count: int = 0
     nodes: list[Spread | Allocate] = field(default_factory=list)
@@ -118,8 +119,8 @@ class Job:
 
 
 def divisions(call: Spread, count: int) -> Iterator[Chunk]:
-    """Yield the first of so many parts of a computation, divided along each axis that can be; the first axis comes
-    first. Other axes have to keep the parts of results in different cache lines."""
+    """Yield the first of ``count`` parts of a computation for each axis that can be divided so, in the order of the
+    axes. Along axes other than the first one, parts of results must lie in different cache lines."""
     for axis in range(len(call.nest.extents)) if not isinstance(call.part, TileProduct) else range(call.count == count):
         parts = parts_of(call.nest, count, count, axis)
         if parts is not None:
@@ -136,8 +137,8 @@ class PartAccess(NamedTuple):
     step: int
 
     def is_independent_of(self, other: "PartAccess", count: int) -> bool:
-        """Return whether no part touches bytes that another part of the other operand writes, nor the other way
-        round. If the distances from part to part differ, this is only known where all parts are apart."""
+        """Return whether no part of either operand touches bytes that another part of the other operand writes. If the
+        distances from part to part differ, return True only if all parts are apart."""
         region, other_region = self.region, other.region
         if region.root != other_region.root or not (region.writes or other_region.writes):
             return True

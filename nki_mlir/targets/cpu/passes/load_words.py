@@ -19,7 +19,8 @@ from nki_mlir.waist.nest import Nest
 
 
 class LoadWords(FormChoice, FunctionPass, name="load-words"):
-    least: int = 256            # elements that a sum along lanes adds: with fewer, permutations take what loads save
+    # least elements that a sum along lanes adds: with fewer, permutations cost more than loads save
+    least: int = 256
     form = "words"
 
     def is_worth_it(self, nest: Nest) -> bool:

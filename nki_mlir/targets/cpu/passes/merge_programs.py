@@ -22,7 +22,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class MergePrograms(FunctionPass, name="merge-programs"):
-    items: int = 2              # programs that a thread must have: with fewer, threads may wait for the last one
+    items: int = 2              # least programs that a thread must have: with fewer, threads may wait for the last one
 
     def rewrite(self, function: NativeFunction) -> None:
         grid = function.kernel.grid
@@ -32,7 +32,7 @@ class MergePrograms(FunctionPass, name="merge-programs"):
         if count == 1 or prod(grid[:-1]) < self.items * host.threads():
             return
         merged = [merged_call(function, node, count) if isinstance(node, cpu.Compute) else None for node in nodes]
-        if nodes and None not in merged:                # no computation uses a buffer that is allocated
+        if nodes and None not in merged:                # merged computations use no allocated buffer
             function.body.nodes[:] = [call for call in merged if call is not None]
             function.merged = count
             function.notes.append(f"merge-programs: {count} programs along axis {len(grid) - 1} of the grid run as one")

@@ -33,7 +33,7 @@ class PaddedRows:
         return in_padded(distance, self.row)
 
     def step(self, step: int) -> int:
-        """Return a step by rows, or within one."""
+        """Return the step in padded rows of a step by rows or within a row, in bytes."""
         return in_padded(step, self.row) if step % self.row == 0 else step
 
     def size(self, size: int) -> int:
@@ -77,5 +77,5 @@ class PadRows(FunctionPass, name="pad-rows"):
 
 
 def in_padded(distance: int, row: int) -> int:
-    """Return a distance in bytes in a buffer with a cache line after each row of ``row`` bytes."""
+    """Return what a distance in bytes becomes once a cache line follows each row of ``row`` bytes."""
     return distance + distance // row * host.LINE

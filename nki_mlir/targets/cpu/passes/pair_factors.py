@@ -29,8 +29,8 @@ from nki_mlir.waist.overlap import ByteRegion
 
 class PairFactors(FunctionPass, name="pair-factors"):
     pairs: int = -1             # 1 joins pairs, 0 does not; -1 measures which is faster
-    least: int = 16             # times that a product must read each element of a factor
-    most: int = 1_048_576       # bytes of a factor in words
+    least: int = 16             # least times that a product must read each element of a factor
+    most: int = 1_048_576       # most bytes of a factor in words
 
     def rewrite(self, function: NativeFunction) -> None:
         if self.pairs and host.multiplies_pairs():
@@ -72,7 +72,7 @@ class PairFactors(FunctionPass, name="pair-factors"):
         buffer = function.allocate(FLOAT32.itemsize * (elements_of(nest, factor) // extent) * (-(-extent // 2)), memory)
 
         def convert(start: int, count: int, elements: int, steps: Sequence[Step]) -> None:
-            """Emit the words of ``count`` positions of the summed axis from one on, of one or two elements each."""
+            """Emit ``count`` words along the summed axis from word ``start`` on, each of one or two ``elements``."""
             extents = tuple([count if a == axis else nest.extents[a] for a in axes])
             strides = tuple([source.strides[a] * (1 + (a == axis)) for a in axes])
             operand = Operand(UINT16 if source.dtype is BFLOAT16 else source.dtype, strides)

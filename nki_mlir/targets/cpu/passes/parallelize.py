@@ -23,7 +23,7 @@ from nki_mlir.waist.overlap import ByteRegion, Iterations
 
 
 class Parallelize(FunctionPass, name="parallelize"):
-    worth: int = 50_000         # nanoseconds of work, roughly, for which it is worth to wake threads
+    worth: int = 50_000         # estimated nanoseconds of work for which it is worth waking threads
 
     def rewrite(self, function: NativeFunction) -> None:
         self.block(function, function.body, 1)
@@ -65,17 +65,17 @@ class Parallelize(FunctionPass, name="parallelize"):
 
 
 def has_pool(function: NativeFunction) -> bool:
-    """Return whether a function may use the pool, which programs of a launch grid use themselves."""
+    """Return whether a function may use the pool. With a launch grid, its programs already run on the pool."""
     return prod(function.kernel.grid) == 1 and host.threads() > 1
 
 
 def repetitions(node: cpu.Node) -> int:
-    """Return how often a node runs its blocks, as far as that is known."""
+    """Return how often a node runs its blocks: 1 if that is unknown."""
     return len(node.span) if isinstance(node, cpu.NativeLoop) and node.span else 1
 
 
 def running_cost(block: cpu.NativeBlock, times: int = 1) -> float:
-    """Estimate the nanoseconds of a block that runs so often."""
+    """Estimate the nanoseconds of a block that runs ``times`` times."""
     total = 0.0
     for node in block.nodes:
         if isinstance(node, cpu.Compute | cpu.Spread):

@@ -35,8 +35,8 @@ class PrefetchFactors(FunctionPass, name="prefetch-factors"):
                         call.function = replace(product, ahead=ahead)
 
     def ahead(self, call: Compute, slot: int, span: range) -> int:
-        """Return the bytes from the factor of a product to the one of the loop's next iteration; 0 if there is no such
-        factor, or if all of them stay in the second cache."""
+        """Return the distance in bytes from the factor of a product to the factor of the loop's next iteration. Return
+        0 if there is no such factor, or if all of them stay in the second cache."""
         nest, contraction = call.nest, contraction_of(call.nest)
         if contraction is None or call.symbols or not prefetched_positions(nest):
             return 0

@@ -7,7 +7,7 @@ after:   the same, which prefetches the lines of a and b two rows ahead while it
 The processor prefetches the lines that follow in memory, up to the end of a page: with rows on separate pages, each row
 would begin with a wait. ``short`` is the length in bytes of the longest rows that are prefetched, and the distance of
 the prefetches from the computation. The last rows may prefetch memory after the tile, or after the array, where a
-prefetch does nothing. Nests that already prefetch, as those of chunks do, stay unchanged.
+prefetch does nothing. Nests that already prefetch, such as those of chunks, stay unchanged.
 """
 
 from dataclasses import replace

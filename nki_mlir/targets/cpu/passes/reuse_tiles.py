@@ -18,7 +18,7 @@ from nki_mlir.waist.overlap import elements_apart
 
 
 class ReuseTiles(FunctionPass, name="reuse-tiles"):
-    least: int = 131_072        # bytes of a tile: smaller ones stay in the caches
+    least: int = 131_072        # least bytes of a tile: smaller ones stay in the caches
 
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[RoutineCall, Compute] = {}
@@ -65,8 +65,8 @@ class ReuseTiles(FunctionPass, name="reuse-tiles"):
 
 
 def one_is_needed(call: Compute, source_users: Sequence[RoutineCall], target_users: Sequence[RoutineCall]) -> bool:
-    """Return whether a computation is the last one that uses its source and the first one that uses its target, and
-    all users are computations, of which a product is one."""
+    """Return whether a computation is the last user of its source and the first user of its target, and all users are
+    computations, at least one of them a product."""
     if source_users[-1] is not call or target_users[0] is not call:
         return False
     users = [*source_users, *target_users]

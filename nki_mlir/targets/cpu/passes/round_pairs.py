@@ -20,7 +20,7 @@ from nki_mlir.waist.nest import Nest
 
 class RoundPairs(FormChoice, FunctionPass, name="round-pairs"):
     form = "rounds"
-    always: int = 0             # 1: also where no rounding needs a repair of NaN
+    always: int = 0             # 1: also change bodies in which no rounding needs a repair of NaN
 
     def is_worth_it(self, nest: Nest) -> bool:
         repaired = {wide for wide, dtype in roundings(nest).values() if dtype is BFLOAT16} - keeping_nans(nest)

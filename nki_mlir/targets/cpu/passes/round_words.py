@@ -6,8 +6,8 @@ after:   r = mask(dot(bits, even, 2, -1))    three: the dot adds half, less 1 wh
 
 The dot adds the products of two halves to a word. Results keep their bits.
 
-The host's multipliers compute dots. Bodies that keep them busy with products, quotients and functions other than exp
-stay.
+The host's multipliers compute dots. Bodies that keep the multipliers busy with products, quotients and functions other
+than exp stay unchanged.
 """
 
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -18,13 +18,14 @@ from nki_mlir.waist.nest import Nest
 
 # cycles of multipliers
 PRODUCTS = {"multiply": 1, "square": 1, "average": 1, "divide": 6, "reciprocal": 6, "rsqrt": 12}
-FUNCTIONS = {"exp": 2}                      # the same of functions, as measured: exp waits for other steps
-FUNCTION, BESIDE_PRODUCTS = 10, 4           # the same of other functions, and other instructions of a function
+# cycles of multipliers for functions, as measured: exp waits for other steps
+FUNCTIONS = {"exp": 2}
+FUNCTION, BESIDE_PRODUCTS = 10, 4           # the same for each other function, and the cycles of its other instructions
 
 
 class RoundWords(FormChoice, FunctionPass, name="round-words"):
     form = "dots"
-    always: int = 0             # 1: also where a body has more products than other steps
+    always: int = 0             # 1: also change bodies with more products than other steps
 
     def is_worth_it(self, nest: Nest) -> bool:
         rounded = roundings(nest)

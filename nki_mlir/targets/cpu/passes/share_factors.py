@@ -6,7 +6,7 @@ after:   words = pairs(x); gate += pairs(a) * words;  up += pairs(b) * words
 
 Kernels whose Python unrolls loops multiply by the same tile again and again, and each product joins or converts its
 elements. `hoist-factors` does the same for loops. The pass changes tiles that nothing but one computation writes, from
-memory that stays the same until the other computation.
+memory that nothing writes before the other computation.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,8 +21,8 @@ Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
 
 
 class ShareFactors(FunctionPass, name="share-factors"):
-    least: int = 8              # times that a product must read each element of a factor
-    most: int = 33_554_432      # bytes of all factors that several products share
+    least: int = 8              # least times that a product must read each element of a factor
+    most: int = 33_554_432      # most bytes of all factors that several products share
 
     def rewrite(self, function: NativeFunction) -> None:
         users, new_calls = function.users(), dict[cpu.RoutineCall, cpu.NestCall]()
@@ -47,7 +47,7 @@ class ShareFactors(FunctionPass, name="share-factors"):
         one's."""
         allocated = {node.buffer for node in block.nodes if isinstance(node, cpu.Allocate) and not node.buffer.zeroed}
         order = {call: k for k, call in enumerate(cpu.calls_in(*block.nodes))}
-        filled: dict[Hashable, cpu.ScratchBuffer] = {}          # by what they are computed from
+        filled: dict[Hashable, cpu.ScratchBuffer] = {}          # by the inputs and the function of the computation
         keys_of: dict[object, list[Hashable]] = {}              # by the memory that a computation reads
         repeated = []
         for node in block.nodes:
@@ -71,8 +71,8 @@ class ShareFactors(FunctionPass, name="share-factors"):
 
     def is_factor(self, call: cpu.Compute, tile: cpu.ScratchBuffer, users: Sequence[cpu.RoutineCall],
                   order: Mapping[cpu.RoutineCall, int]) -> bool:
-        """Return whether all other operations on a tile are nests after the computation in its block that only read
-        the tile, and one of them is a product that reads it often."""
+        """Return whether a computation fills a tile for products: all other operations on the tile come after the
+        computation in its block and only read the tile, and one of them is a product that reads it often."""
         readers = [user for user in users if user is not call]
         return all(only_reads(reader, tile) and order.get(reader, -1) > order[call] for reader in readers) and any(
             multiplies_often(reader, tile, self.least) for reader in readers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""simplify-extrema: compute maxima and minima of float32 without repairs that no result shows.
+"""simplify-extrema: compute maxima and minima of float32 without repairs that change no result.
 
 before:  m = repair(max(a, b), a) + 0.0;  w = m - left      NaN of a stays NaN, and a zero m is +0
 after:   m = max(a, b);                   w = m - left      one instruction

@@ -4,12 +4,10 @@
 before:  copy(w, tile); sums += x' * tile; copy(w + 262144, tile); sums += ...
 after:   copy(w, tile) on the pool; sums += x' * tile on the pool; copy(w + 262144, tile) on the pool; sums += ...
 
-A computation is divided if it is worth to wake the threads for it, and nothing around it runs on the pool. Idle threads
-spin for a while before they sleep. So in a block in which the pass has divided a computation it costs little to divide
-others, which need not be long enough to wake a thread; nor need they be if many of them follow each other.
-
-The pass runs after those that join and forward computations: these see undivided computations, and a loop over chunks
-on the pool needs fewer jobs than one for each computation.
+The pass divides a computation that is worth waking the threads, if nothing around it runs on the pool. Idle threads
+spin for a while before they sleep. So in a block with a divided computation, the pass divides shorter ones, too; also
+in a block with many shorter computations. The pass runs after those that join and forward computations, so that these
+see undivided computations. It also runs after `chunk-rows`, since a loop over chunks on the pool needs fewer jobs.
 """
 
 from nki_mlir.targets.cpu.contraction import TileProduct, multiplies_in_pairs
@@ -22,9 +20,9 @@ from nki_mlir.targets.runtime import host
 
 
 class SpreadNests(FunctionPass, name="spread-nests"):
-    worth: int = 50_000         # nanoseconds of work, roughly, for which it is worth to wake threads
-    least: int = 1_000          # nanoseconds of work, roughly, that are worth a job for threads that are awake
-    together: int = 200_000     # nanoseconds of such computations in a block for which it is worth to wake threads
+    worth: int = 50_000         # estimated nanoseconds of work for which it is worth waking threads
+    least: int = 1_000          # estimated nanoseconds of work that are worth a job for threads that are awake
+    together: int = 200_000     # nanoseconds of such computations in a block for which it is worth waking threads
 
     def rewrite(self, function: NativeFunction) -> None:
         if has_pool(function):
@@ -42,14 +40,14 @@ class SpreadNests(FunctionPass, name="spread-nests"):
                     self.block(inner)
 
     def divide(self, block: NativeBlock, least: int) -> None:
-        """Divide the computations of a block that take so many nanoseconds or more."""
+        """Divide the computations of a block that take ``least`` nanoseconds or more."""
         block.nodes[:] = [in_parts(node) if isinstance(node, Compute) and cost_of(node.nest) >= least else node
                           for node in block.nodes]
 
 
 def in_parts(node: Compute) -> Compute | Spread:
-    """Divide a computation into equal parts along its first axis, as many as threads or a few more, if that axis has
-    them."""
+    """Divide a computation into equal parts along its first axis, as many as there are threads or a few more, if the
+    axis can be divided so."""
     parts = parts_of(node.nest, host.threads(), 4 * host.threads())
     if parts is None or (isinstance(node.function, TileProduct) and node.function.pairs
                          and not multiplies_in_pairs(parts[0])):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""store-products: begin sums of products that start from 0 in registers, and store them where they are copied to.
+"""store-products: start sums of products from 0 in registers, and store them at the destination of their copy.
 
 before:  set(sums, 0); sums += a.T @ b; copy(sums, scores + 512 * j)
 after:   scores + 512 * j = a.T @ b
@@ -48,7 +48,7 @@ def writes_a_box(call: cpu.Compute) -> bool:
 
 def zeros_before(block: cpu.NativeBlock, product: cpu.Compute, users: Sequence[cpu.RoutineCall]) -> cpu.Compute | None:
     """Return the computation that fills the product's tile with zeros, if nothing else uses the tile before the
-    product, nor later elements that the product leaves 0."""
+    product, and nothing later uses elements that the product does not write."""
     if len(users) < 2 or users[1] is not product or (
             not isinstance(users[0], cpu.Compute) or users[0] not in block.nodes):
         return None

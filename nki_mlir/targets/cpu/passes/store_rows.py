@@ -39,7 +39,8 @@ class StoreRows(FunctionPass, name="store-rows"):
 
 
 def _stored(call: TileCall, copy: Compute) -> TileCall | None:
-    """Return the call with its rows at the destination of the copy; None if the copy has other or more memory."""
+    """Return the call with its rows at the destination of the copy; None if it may skip rows, or if the copy has other
+    elements."""
     rows, nest, piece = call.function, copy.nest, call.piece
     assert piece is not None
     if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers or rows.row.uses(rows.row.first_output):

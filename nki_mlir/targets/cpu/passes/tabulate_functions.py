@@ -16,7 +16,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class TabulateFunctions(FunctionLookups, FunctionPass, name="tabulate-functions"):
-    least: int = 131_072        # elements that a nest must compute: with fewer, the table costs more than it saves
+    least: int = 131_072        # least elements of a nest: with fewer, the table costs more than it saves
     gain: int = 150  # least time of the function on this host, in percent of the lookups' time; 0: always look up
 
     def table(self, code: NativeFunction, function: TabulatedFunction) -> tuple[ByteRegion, str]:

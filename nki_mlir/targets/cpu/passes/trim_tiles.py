@@ -23,7 +23,7 @@ from nki_mlir.targets.cpu.searches import Search
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion
 
-TABLES = frozenset({"gather", "lookup"})        # steps that read any element of an operand
+TABLES = frozenset({"gather", "lookup"})        # steps that may read any element of an operand
 Sizes = tuple[int, int]                         # rows, and bytes of a row
 
 
@@ -48,7 +48,7 @@ class TrimTiles(FunctionPass, name="trim-tiles"):
         return drop_unread(function) or drop_overwritten(function) or bool(new_calls)
 
     def trimmed(self, tile: cpu.ScratchBuffer, calls: Sequence[cpu.Compute]) -> list[cpu.Compute]:
-        """Return the calls that use a tile, of which those that write it compute what others read of it."""
+        """Return the calls that use a tile, in which writers compute only the elements that other calls read."""
         accesses = [(call, k) for call in calls for k, region in enumerate(call.regions) if region.root is tile]
         reads = [(call, k) for call, k in accesses if k < len(call.nest.inputs)]
         writers = {call for call, k in accesses if k == len(call.nest.inputs)}
@@ -64,7 +64,7 @@ class TrimTiles(FunctionPass, name="trim-tiles"):
 
 
 def is_plain(call: cpu.RoutineCall) -> bool:
-    """Return whether a call computes a nest of one output, whose operands tell all elements that it accesses."""
+    """Return whether a call computes a nest of one output whose operands determine all elements that it accesses."""
     return isinstance(call, cpu.Compute) and isinstance(call.function, Nest) and len(call.nest.outputs) == 1 and not (
         call.nest.mask or call.nest.limits or call.symbols or call.streams) and all(
         step.kind not in TABLES for step in call.nest.steps)
@@ -80,8 +80,8 @@ def row_of(accesses: Sequence[tuple[cpu.Compute, int]]) -> int:
 
 
 def read_sizes(region: ByteRegion, dims: Sequence[tuple[int, int]], item: int, line: int) -> Sizes | None:
-    """Return the rows, and the bytes of each, from the tile's start on that have all bytes of an access; None if they
-    are not known."""
+    """Return how many rows from the tile's start on, and how many bytes of each, contain all bytes of an access; None
+    if that is unknown."""
     if region.offset.symbols or region.offset.axes or region.offset.const < 0:
         return None
     row, column = divmod(region.offset.const, line)
@@ -99,8 +99,8 @@ def read_sizes(region: ByteRegion, dims: Sequence[tuple[int, int]], item: int, l
 
 
 def trimmed_writer(call: cpu.Compute, line: int, sizes: Sizes) -> cpu.Compute:
-    """Return a computation without elements of its output beyond some rows and the first bytes of each; the computation
-    itself if it has none."""
+    """Return a computation of only the output elements within the first rows and the first bytes of each, as ``sizes``
+    says; the computation itself if it computes no others."""
     nest, output = call.nest, len(call.nest.inputs)
     item = nest.outputs[0].dtype.itemsize
     if call.regions[output].offset != Linear() or any(step < 0 for step, _ in dims_of(nest, output)):

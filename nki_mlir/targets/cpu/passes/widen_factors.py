@@ -21,8 +21,8 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class WidenFactors(FunctionPass, name="widen-factors"):
-    least: int = 8              # times that a product must read each element of a factor
-    most: int = 1_048_576       # bytes of a converted factor
+    least: int = 8              # least times that a product must read each element of a factor
+    most: int = 1_048_576       # most bytes of a converted factor
 
     def rewrite(self, function: NativeFunction) -> None:
         function.replace_computations(partial(self.widened, function))
@@ -62,7 +62,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
 
 
 def dense_strides(steps: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of the same elements without gaps, in their order in memory."""
+    """Return the strides of the same elements stored without gaps, in the same order in memory."""
     strides, size = [0] * len(steps), 1
     for axis in sorted([a for a, step in enumerate(steps) if step], key=lambda a: (abs(steps[a]), -extents[a])):
         strides[axis] = size

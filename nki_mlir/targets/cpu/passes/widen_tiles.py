@@ -24,7 +24,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 
 class WidenTiles(FunctionPass, name="widen-tiles"):
-    least: int = 8              # times that each product must read each element of a tile
+    least: int = 8              # least times that each product must read each element of a tile
     most: int = 1_048_576       # bytes in float32 of the largest tile to widen
 
     def rewrite(self, function: NativeFunction) -> None:
@@ -39,8 +39,8 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
                   loops_around: Mapping[cpu.RoutineCall, Sequence[cpu.NativeLoop]],
                   new_calls: dict[cpu.RoutineCall, cpu.Compute], narrow: set[cpu.ScratchBuffer]
                   ) -> cpu.ScratchBuffer | None:
-        """Widen a tile that is not among the narrow ones, and map each call that uses it to a new one. Return the tile,
-        None if there is none, and add those that cannot be wide to the narrow ones."""
+        """Widen one tile, and map each call that uses it to a new call. Return the tile, or None if no tile can be
+        wide. Add tiles that cannot be wide to ``narrow``, and skip those in it."""
         for buffer, users in users_of.items():
             if buffer in narrow:
                 continue
@@ -95,7 +95,8 @@ def can_be_wide(buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall], mos
 
 def widen(buffer: cpu.ScratchBuffer, users: Sequence[cpu.RoutineCall],
           new_calls: MutableMapping[cpu.RoutineCall, cpu.Compute]) -> None:
-    """Store a buffer that can be wide in float32, and map each call that uses it to one that does."""
+    """Store a buffer in float32, and map each call that uses it to one that uses it so. The buffer must be one that
+    ``can_be_wide``."""
     calls = {user: new_calls.get(user, user) for user in users}
     dtype = next(operand.dtype for call in calls.values() for _, operand in operands_in(buffer, call))
     scale = FLOAT32.itemsize // dtype.itemsize
@@ -106,7 +107,7 @@ def widen(buffer: cpu.ScratchBuffer, users: Sequence[cpu.RoutineCall],
 
 def enclosing_loops(block: cpu.NativeBlock, loops: tuple[cpu.NativeLoop, ...] = ()
                     ) -> Iterator[tuple[cpu.RoutineCall, tuple[cpu.NativeLoop, ...]]]:
-    """Yield each call of a block with the loops around it, after those that are given."""
+    """Yield each call of a block with all loops around it: ``loops``, then those of the block."""
     for node in block.nodes:
         if isinstance(node, cpu.RoutineCall):
             yield node, loops
@@ -140,7 +141,8 @@ def operands_in(buffer: cpu.ScratchBuffer, call: cpu.RoutineCall) -> list[tuple[
 
 
 def widened(buffer: cpu.ScratchBuffer, call: cpu.Compute, scale: int) -> cpu.Compute:
-    """Return a call that reads and writes a buffer in float32; its elements are ``scale`` times as large as before."""
+    """Return a call that reads and writes a buffer in float32, whose elements have ``scale`` times as many bytes as
+    before."""
     nest, regions = call.nest, list(call.regions)
     for k, _ in operands_in(buffer, call):
         region = regions[k]

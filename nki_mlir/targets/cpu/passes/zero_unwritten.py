@@ -31,7 +31,7 @@ class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
             buffer.zeroed |= fresh.zeroed
 
 
-Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset, and a step and count for each axis
+Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset in bytes, and a step and a count for each axis
 
 
 @dataclass(eq=False)
@@ -45,7 +45,8 @@ class OpenBlock:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """A buffer is written piece by piece: all of it once the block has ended, before that an iteration's piece."""
+    """A buffer that iterations write piece by piece: before the end of ``block``, only an iteration's piece is written;
+    after it, the complete buffer."""
 
     block: OpenBlock
     piece: Piece
@@ -53,7 +54,7 @@ class Piecewise:
 
 @dataclass(frozen=True)
 class Partly:
-    """A buffer of which a box is written."""
+    """A buffer of which a box has been written."""
 
     box: ByteBox
 
@@ -114,7 +115,7 @@ class FreshBuffers:
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def computed(self, nest: Nest, views: Sequence[ByteRegion], is_fresh: bool) -> None:
-        """Note that a nest runs on views: those of its inputs, then of its outputs. The sums of a fresh one start
+        """Record that a nest runs on the views of its inputs, then of its outputs. With ``is_fresh``, its sums start
         from 0."""
         inputs = len(nest.inputs)
         for k, view in enumerate(views):
@@ -135,7 +136,7 @@ class FreshBuffers:
                 self.wrote(fresh, view, piece)
 
     def performed(self, op: Op, views: Sequence[ByteRegion]) -> None:
-        """Note that a tile operation runs on the views of its operands."""
+        """Record that a tile operation runs on the views of its operands."""
         read = {name for name, _ in op.sources()}
         sources = [view.root for (field, _), view in zip(op.operands(), views) if field.name in read]
         for (_, tile), view in zip(op.operands(), views):
@@ -153,7 +154,7 @@ class FreshBuffers:
             fresh.zeroed = True
 
     def wrote(self, fresh: Fresh, view: ByteRegion, piece: Piece) -> None:
-        """Note that the first operation on a buffer writes a piece of it."""
+        """Record that the first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
         steps, start, symbols = list(dims), offset.const, dict(offset.symbols)
