@@ -27,11 +27,12 @@ class CapturedVariant(Protocol):
 
     @property
     def late(self) -> "LateOperations | None":
-        """Operations that the module does not have until it is read."""
+        """The operations that the module lacks until ``module`` is read."""
 
 
 class CapturedKernel(Protocol):
-    """A captured kernel, which each target loads: modules by the ``(axis, program id)`` pairs that they are for."""
+    """A captured kernel, which each target loads: modules by the ``(axis, program id)`` pairs of the programs that they
+    are for."""
 
     @property
     def variants(self) -> Mapping[tuple[tuple[int, int], ...], CapturedVariant]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs programs of one process that exchange values: the exchanges, and threads that wait for each other.
 
-By default they take turns: each runs until it ends or has to wait for others, so that shared state needs no locks and
-runs are repeatable. If none waits, all of them run in the calling thread. ``parallel`` programs run at once.
+By default, programs take turns: each runs until it ends or has to wait for others, so that shared state needs no locks
+and runs are repeatable. If no program waits, all of them run in the calling thread. With ``parallel``, programs run at
+the same time.
 """
 
 import threading
@@ -30,7 +31,7 @@ class NoMeeting(NkiMlirError):
 
 
 class Missing(NkiMlirError):
-    """The error of a program that waits; it gets the source location of the instruction."""
+    """The error of a program that waits. ``exchange`` adds the source location of the instruction."""
 
     def __init__(self, exchange: "Exchange", operation: str, kind: str) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class Exchanges:
 
     def __init__(self) -> None:
         self.open: dict[Hashable, Exchange] = {}
-        self.counts: dict[Hashable, int] = {}           # how often a member has passed an exchange
+        self.counts: dict[Hashable, int] = {}           # how many exchanges of a key a member has passed
 
     def give(self, member: int, members: tuple[int, ...], key: Hashable, value: object) -> Exchange:
         """Add the member's value to its next exchange, and return the exchange. A second value before the exchange
@@ -125,7 +126,7 @@ class Mesh:
         try:
             self._work(first_number)
         finally:
-            for thread in self.threads:                 # a member may start more
+            for thread in self.threads:                 # members may start further threads
                 thread.join()
         if self.errors:
             raise self._failure()
@@ -138,7 +139,7 @@ class Mesh:
         thread.start()
 
     def _work(self, number: int | None) -> None:
-        """Run that member, then those that nobody has begun."""
+        """Run member ``number``, then others that no thread has started."""
         while number is not None:
             self.turn = number
             try:
@@ -155,7 +156,8 @@ class Mesh:
         return self.bodies[number]()
 
     def _next(self) -> int | None:
-        """Hand over the turn. Return the next member that nobody has begun, or None once another member was woken."""
+        """Hand over the turn. Return the next member that no thread has started, or None after waking a member that
+        waits."""
         if self.failed:
             self.unstarted.clear()
         if self.unstarted:
@@ -201,7 +203,7 @@ class Mesh:
 
 
 def waiting_text(exchange: Exchange, operation: str, at: Location | None, kind: str = PROGRAMS) -> str:
-    """Return a text that says which members are missing."""
+    """Return a text that says for which members a program waits, in which operation, and where."""
     missing = [str(m) for m in exchange.members if m not in exchange.values]
     where = f" ({at})" if at else ""
     return f"waits in {operation} for {NAMES[kind]} {' and '.join(missing)}{where}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""NumPy's matrix products on one thread, while kernels run whose products are tiles.
+"""Limits NumPy's matrix products to one thread while kernels run, whose products are tiles.
 
-A tile's product takes 25 to 200 us on one core. On several cores, threads wait for each other in a loop: that gains
-little on an idle machine, and takes many times as long if other processes use the cores.
+A tile's product takes 25 to 200 us on one core. On several cores, threads spin while they wait for each other. That
+gains little on an idle machine, and takes many times as long if other processes use the cores.
 """
 
 import threading
@@ -15,7 +15,8 @@ from nki_mlir.alone import free_in_child
 
 
 class _Running:
-    """The number of runs. The first run limits NumPy to one thread, the last one restores the number."""
+    """The number of runs under way. The first run limits NumPy to one thread, the last one to end restores the old
+    number."""
 
     def __init__(self) -> None:
         self.count, self.lock = 0, free_in_child(threading.Lock())
@@ -40,9 +41,8 @@ _running = _Running()
 
 @cache
 def _libraries() -> list[Any]:
-    """Return the BLAS libraries that NumPy multiplies with, if a number of threads applies to all threads of the
-    process."""
-    from threadpoolctl import ThreadpoolController  # start-up: looks for what libraries are loaded
+    """Return the BLAS libraries of NumPy whose number of threads can be set for all threads of the process."""
+    from threadpoolctl import ThreadpoolController  # start-up: searches the loaded libraries
     libraries = ThreadpoolController().select(internal_api="openblas").lib_controllers
     return [library for library in libraries if library.threading_layer == "pthreads"]
 

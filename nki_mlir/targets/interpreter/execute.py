@@ -27,7 +27,8 @@ from nki_mlir.scalar.dtypes import TFLOAT32, DType, convert
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
-ActiveBox = tuple[list[int], list[int], np.ndarray]         # starts, counts, and which of its elements are active
+# starts and counts of a box, and the flags of its active elements
+ActiveBox = tuple[list[int], list[int], np.ndarray]
 Runner = Callable[[Arrays, Values], None]
 
 
@@ -36,7 +37,8 @@ class MaskTooWeak(BeyondDimension):
 
 
 def compile_op(op: Op) -> Runner:
-    """Return ``run(arrays, symbol values)``. The arrays are the operands', in the order of ``op.operands()``."""
+    """Return ``run(arrays, symbol values)``, which executes the operation. The arrays are those of its operands'
+    buffers, in the order of ``op.operands()``."""
     if op.mask or op.limits:
         return _masked(op)
     patterns = {f.name: (Pattern(t), k) for k, (f, t) in enumerate(op.operands())}
@@ -52,7 +54,7 @@ def compile_op(op: Op) -> Runner:
     forms = op.index_forms()
     counts = op.iteration().extents if forms else ()
     reference: Callable[..., Results] = op.reference
-    if type(op).reference is Elementwise.reference:         # their dtype is computed here, once
+    if type(op).reference is Elementwise.reference:         # dtypes are computed here, once
         reference = partial(op.body, ArrayScalars(compute))     # type: ignore[attr-defined]
     counted = np.int64 if compute is None else compute.numpy       # the dtype of the values of forms
 
@@ -89,7 +91,7 @@ Start = Callable[[Sequence[int]], int]
 
 
 def compile_linear(form: Linear) -> Start:
-    """Return the form's value as a function of the symbols' values. It leaves out the axes."""
+    """Return the form's value as a function of the symbols' values. The function ignores the axes of the form."""
     const, symbols = form.const, form.symbols
     match symbols:
         case ():
@@ -100,7 +102,8 @@ def compile_linear(form: Linear) -> Start:
 
 
 class Pattern:
-    """A tile's pattern, prepared for runs: it computes everything static once, and ``view`` only adds offsets."""
+    """A tile's access pattern, prepared for runs: all that is static is computed once, so that ``view`` only adds
+    offsets."""
 
     def __init__(self, tile: Tile, dims: Sequence[tuple[int, int]] | None = None) -> None:
         self.tile = tile
@@ -123,7 +126,8 @@ class Pattern:
         self.free = compile_linear(access.free)
 
     def view(self, array: np.ndarray, partition: int, free: int) -> np.ndarray:
-        """Return the elements as a view: a free offset never crosses partitions, nothing leaves the buffer."""
+        """Return the elements as a view of a buffer's array. Raise an error if a free offset crosses partitions, or an
+        element is outside of the buffer."""
         if free + self.low < 0 or free + self.high >= self.row:
             self.outside("1 (free)" if self.on_chip else "0 (flat)", free + self.low, free + self.high, self.row)
         if partition < 0 or partition + self.lanes >= self.partitions:
@@ -167,10 +171,8 @@ def flat_view(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 # -- masks -------------------------------------------------------------------------------------------------------------
 def active_part(mask: Mask, extents: Sequence[int], values: Values
                 ) -> tuple[list[int], list[int], np.ndarray | None] | None:
-    """Return the box of active elements as starts and counts, and flags of its active elements (None:
-
-    all are active). Return None if no element is active.
-    """
+    """Return the box of active elements as starts and counts, and flags of its active elements (None: all are active).
+    Return None if no element is active."""
     starts, counts, remaining_mask = masked_box(mask, extents, values)
     if 0 in counts:
         return None
@@ -178,7 +180,7 @@ def active_part(mask: Mask, extents: Sequence[int], values: Values
     return None if active is not None and not active.any() else (starts, counts, active)
 
 
-Patterns = dict[str, tuple[Pattern, int]]       # pattern of an operand, with its number
+Patterns = dict[str, tuple[Pattern, int]]       # patterns of operands by their fields' names
 
 
 def _masked(op: Op) -> Runner:
@@ -213,7 +215,8 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
 
 def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox,
                positions: list[np.ndarray]) -> None:
-    """Execute an operation whose active elements form no box: gather them one by one, and compute no other address."""
+    """Execute an operation whose active elements form no box: gather them one by one, and compute no addresses of
+    others."""
     if op.rows_apart:
         return _by_rows(op, patterns, arrays, values, box)
     if not op.is_loop_nest:
@@ -241,9 +244,8 @@ def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: 
 
 
 def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox) -> None:
-    """Execute an operation whose rows have different active elements: each group of equal rows by itself, on copies.
-    The function first copies tiles that are only read, for all groups, because a group may write elements that another
-    one reads."""
+    """Execute an operation whose rows have different active elements: once for each group of equal rows, on copies.
+    First copy tiles that are only read, for all groups, because a group may write elements that another one reads."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
     axes = small.iteration().axes
@@ -333,7 +335,7 @@ def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Act
 
 
 # -- domains -----------------------------------------------------------------------------------------------------------
-# Values outside of a function's documented domain, reported by the executors that check: results here are exact.
+# Executors that check report values outside of a function's documented domain, because results here are exact.
 
 class OutsideDomain(TargetRule):
     code = "NKI-DOMAIN"
@@ -361,8 +363,8 @@ def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | N
 
 # -- operations that are equal but for where in their buffers tiles start ----------------------------------------------
 def floating(op: Op) -> Op:
-    """Return the operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``), its own symbols after
-    them."""
+    """Return the operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``), followed by its other
+    symbols."""
     operands = op.operands()
     moved_by = 2 * len(operands)
     fields: dict[str, Any] = {name: shifted(value, moved_by) if isinstance(value, Linear) else value

@@ -41,7 +41,7 @@ Step = Callable[[Env], None]
 
 
 class StepObserver(Protocol):
-    """Observes each step that the interpreter runs."""
+    """An observer of each step that the interpreter runs."""
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
         """Receive the memory of a new buffer."""
@@ -54,8 +54,9 @@ class StepObserver(Protocol):
 class Freedom(NamedTuple):
     """Choices that a device is free to make, on which no result may depend."""
 
-    backwards: bool = False             # parallel loops and programs that do not meet run from the last to the first
-    fill: int = 0                       # bytes that memory in SBUF and HBM holds before it is written
+    # whether parallel loops, and programs without barriers, run from the last to the first
+    backwards: bool = False
+    fill: int = 0                       # the byte with which new memory in SBUF and HBM is filled
 
     def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any], space: str) -> np.ndarray:
         """Allocate memory that nothing has written. PSUM holds zeros, so that a product that adds to it starts from 0.
@@ -67,21 +68,22 @@ class Freedom(NamedTuple):
 
 
 USUAL = Freedom()
-MEETINGS = (".core_barrier", ".sendrecv", ".rank_id")       # programs that meet keep their order
+MEETINGS = (".core_barrier", ".sendrecv", ".rank_id")       # programs that wait for each other keep their order
 FREEDOM = 0                                                 # slot of the choices that this run is free to make
 
 
 class FunctionCompiler:
     """Compiles one function. Every SSA value gets a slot; every node becomes a closure that reads and writes slots.
 
-    The result runs with any freedom, but an observer needs steps that are compiled for it.
+    The result runs with any ``Freedom``, but an observer needs steps that are compiled for it.
     """
 
     def __init__(self, function: Operation, observer: StepObserver | None) -> None:
         self.observer = observer
         self.slots: dict[object, int] = {Freedom: FREEDOM}
         self.touched: list[int] = []            # slots that nodes used so far, in their order
-        self.prepared: dict[object, Any] = {}      # work of tile operations, and runners of structures
+        # memos: compiled tile operations, and structured operations by their structure
+        self.prepared: dict[object, Any] = {}
         self.arguments = [self.slot(a) for a in function.regions[0].blocks[0].arguments]
         body = read_function(function, HERE)
         self.index_values = body.index_values
@@ -93,7 +95,7 @@ class FunctionCompiler:
         return slot
 
     def block(self, block: waist.FunctionBlock) -> list[Step]:
-        """Return the steps of the block. A buffer that the block allocates is released after its last use."""
+        """Return the steps of the block. Its buffers are released after their last use."""
         compiled: list[Step] = []
         last_step: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:
@@ -156,7 +158,7 @@ class FunctionCompiler:
         return lambda env: observer.perform(op, [of(env) for of in operands], written, lambda: run(env))
 
     def located(self, at: Location | None, run: Step) -> Step:
-        """Return the step with errors that name the source location of its operation."""
+        """Return the step with the source location of its operation added to errors."""
         def step(env: Env) -> None:
             try:
                 run(env)
@@ -289,7 +291,8 @@ class FunctionCompiler:
 
 
 class TileStep:
-    """Performs a tile operation on slots. Unrolled kernels have very many steps, so a step has few fields."""
+    """A step that performs a tile operation on slots. Unrolled kernels have very many steps, so a step has few
+    fields."""
 
     __slots__ = ("at", "symbols", "tiles", "work")
 
@@ -357,13 +360,13 @@ def _compile_at_waist(kernel: KernelFunction, observer: StepObserver | None) -> 
 
 
 def has_meetings(module: Module) -> bool:
-    """Return whether programs of the module meet, so that they keep their order."""
+    """Return whether programs of the module exchange data or wait for each other, so that they keep their order."""
     return bool(operations_of(module, lambda name: name.endswith(MEETINGS)))
 
 
 def run_grid(program: Callable[[Sequence[int]], CompiledProgram], grid: Sequence[int], inputs: Sequence[np.ndarray],
              shared: Sequence[np.ndarray], freedom: Freedom = USUAL, ordered: bool = False) -> None:
-    """Run every program of the grid, one after the other unless they meet.
+    """Run every program of the grid: one after the other, or on threads if they wait for each other.
 
     ``ordered``: from the first to the last, even if the freedom chooses another order.
     """

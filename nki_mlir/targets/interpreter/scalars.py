@@ -77,7 +77,7 @@ def function_of(step: Step, kinds: Sequence[DType]) -> Function:
 
 
 def _floordiv(a: Any, b: Any) -> Any:
-    """Divide and round down. The quotient by 0 is 0 for Python's integers, too, as for NumPy's."""
+    """Divide and round down. The quotient by 0 is 0 for Python's integers, too, as in NumPy."""
     return a // b if np.ndim(b) or b else 0 * a
 
 

@@ -2,9 +2,9 @@
 """Runs a nest by a few NumPy calls on complete arrays.
 
 Operands become views of the iteration space (axes that they do not use have extent 1). The body runs on them once, the
-ALU operation's own reduction reduces folds, and a sum of products of two operands is a matrix product. A body that
-uses its output in another way runs step by step over the reduced axes. ``nki.mask`` and ``nki.limits`` have the same
-meaning as for tile operations.
+NumPy reduction of the ALU operation computes folds, and a sum of products of two operands is a matrix product. A body
+that uses its output in another way runs step by step over the reduced axes. ``nki.mask`` and ``nki.limits`` have the
+same meaning as for tile operations.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,13 +67,14 @@ class Generic:
         self.stepped = sorted({a for axes in self.missing for a in axes})
         self.plain = OutputPlan(tuple(self.body.assigned(k) for k in range(len(self.targets))))
         self.plan = self._plan()
-        # If a view's layout may decide the order of a sum, it keeps axes along which it only repeats.
+        # If a view's layout may decide the order of a sum, the view keeps axes along which it only repeats elements.
         self.axes = [[a if a in w.axes and (w.steps[a] or self.stepped) else -1 for a in range(self.rank)]
                      if w is not None else [] for w in self.windows]
         self.origin = (0,) * self.rank
 
     def _plan(self) -> OutputPlan | None:
-        """Plan all outputs at once; None if the use of an output requires one step after the other."""
+        """Return the computation of all outputs at once; None if the body uses an output so that steps must run one
+        after the other."""
         outputs = []
         for k, missing in enumerate(self.missing):
             output = self.body.folded(k) if missing else None
@@ -146,15 +147,15 @@ class Generic:
                 target[...] = self._last(value, number)
 
     def _last(self, value: Any, k: int) -> object:
-        """Keep the last of the values that the body assigns to one element."""
+        """Return the last of the values that the body assigns to each element of output ``k``."""
         if not self.missing[k] or np.ndim(value) == 0:
             return value
         return value[tuple(slice(-1, None) if a in self.missing[k] else slice(None) for a in range(self.rank))]
 
     def _scattered(self, operands: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray,
                    plan: OutputPlan) -> None:
-        """Run under a mask that does not select a box: gather the active elements one by one, and compute no other
-        address."""
+        """Run under a mask that does not select a box: gather the active elements one by one, and compute no addresses
+        of others."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
         elements = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, operands)]
         read = [v if at is None else at[0][at[1]] for v, at in zip(operands, elements)]
@@ -182,7 +183,7 @@ class Generic:
 
     def _step_by_step(self, operands: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray | None
                       ) -> None:
-        """Run one step after the other over the axes that some output lacks, at once over the rest."""
+        """Run step by step over the axes that some output lacks, and at once over the other axes."""
         for point in np.ndindex(*(box[1][a] for a in self.stepped)):
             starts, counts = list(box[0]), list(box[1])
             part = [slice(None)] * self.rank
@@ -223,7 +224,7 @@ class BodyOutput:
     reads: bool                         # whether the output's value before is used, other than by the fold
     fold: str | None = None
     identity: Any = None
-    of_integers: bool = False           # the folded value is computed only from integers
+    of_integers: bool = False           # whether the folded value is computed only from integers
 
 
 class Body:

@@ -29,21 +29,21 @@ from nki_mlir.targets.interpreter.execute import (
     within_domain,
 )
 
-# The values of unwritten bytes in two trials of an operation, as (of sources, of targets). If results differ, bytes
-# were read; bytes that change were written.
+# Each of two trials of an operation gives unwritten bytes these values: (those of sources, those of targets). If
+# results differ, the operation has read such bytes; it has written the bytes that changed.
 TRIALS = (0x00, 0x5A), (0xA5, 0x3C)
 
 
 class UnwrittenRead(UserWarning):
-    """Memory in HBM is read that nothing has written."""
+    """A read of memory in HBM that nothing has written."""
 
 
 class Tracked(np.ndarray):
-    """An array that knows its written bytes. Its views do not."""
+    """An array that records which of its bytes have been written. Views of it do not."""
 
     written_units: np.ndarray           # a truth value for each unit
     unit: int                           # bytes
-    left: int = 0                       # 0: all has been written; else some units may not have been
+    left: int = 0                       # 0: all units have been written; otherwise some may be unwritten
     label: str = ""
     reported: bool = False
 
@@ -73,7 +73,7 @@ class Tracked(np.ndarray):
         else:
             self.written_units[part] = True
         self.left -= part.size
-        if self.left <= 0:              # some may have been written twice
+        if self.left <= 0:              # it may count a unit twice
             self.left = self.written_units.size - int(np.count_nonzero(self.written_units))
 
 
@@ -113,7 +113,7 @@ class Uses:
 
     def __init__(self, op: Op) -> None:
         self.op, self.operands = op, op.operands()
-        # A barrier is about its tensor, whose parts different cores may have written; it looks at no element.
+        # A barrier names a tensor whose parts different cores may have written, and reads no element.
         sources = set() if isinstance(op, CoreBarrierOp) else {n for n, _ in op.sources()} - {*op.unread_tiles()}
         self.reads = [k for k, (f, _) in enumerate(self.operands) if f.name in sources]
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
@@ -174,7 +174,7 @@ class Uses:
     # -- addresses known at run time -----------------------------------------------------------------------------------
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
                       at: Callable[[], Location | None]) -> None:
-        """Determine the elements that the operation reads and writes, by running it twice on other memory."""
+        """Run an operation, after two trials on copies of memory that find the elements which it reads and writes."""
         for number in open_:
             arrays[number].refine(1)                                         # type: ignore[attr-defined]
         trials = [self.trial(arrays, values, *fills) for fills in TRIALS]
@@ -234,7 +234,8 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
 
     def units_of(array: "Tracked") -> np.ndarray:
         units = tile.dtype.itemsize // array.unit
-        elements = np.unique_counts(pattern.elements(array, values, positions)).values  # it sorts: hashes collide
+        # sorting is faster than hashing, whose hashes collide
+        elements = np.unique_counts(pattern.elements(array, values, positions)).values
         return (elements[:, None] * units + np.arange(units)).reshape(-1)
     return units_of
 

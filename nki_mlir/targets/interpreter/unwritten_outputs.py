@@ -20,12 +20,12 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, symbol_range
 from nki_mlir.dialects.op import Op
 
-MOST_ELEMENTS = 1 << 26         # elements of an output up to which it is checked
-MOST_POINTS = 1 << 22           # points of one write under conditions
+MOST_ELEMENTS = 1 << 26         # most elements of an output that is checked
+MOST_POINTS = 1 << 22           # most points of one write under conditions
 
 
 class UndecidedWrites(Exception):
-    """The elements that an operation writes depend on the data, so only a run can tell them."""
+    """An operation writes elements that data decide, so only a run can tell which."""
 
 
 class LeftOut(NamedTuple):
@@ -36,8 +36,8 @@ class LeftOut(NamedTuple):
 
 
 def left_out(modules: Iterable[Module], complete: Collection[int] = ()) -> dict[int, LeftOut | None]:
-    """Return the unwritten elements of each shared output, by its number: None if there are none, no entry if that is
-    undecided.
+    """Return the unwritten elements of each shared output, by its number: None if it has none; no entry if only a run
+    can decide.
 
     ``modules`` has the modules of all programs of the grid, ``complete`` the outputs that are known to be written
     everywhere.
@@ -66,7 +66,7 @@ def left_out(modules: Iterable[Module], complete: Collection[int] = ()) -> dict[
 
 
 def read_outputs(module: Module) -> set[int]:
-    """Return the numbers of the shared outputs that an operation reads, or may use in an unknown way."""
+    """Return the numbers of the shared outputs that an operation reads, or may read."""
     kernel = the_kernel(module)
     return {argument.index for argument, value in zip(
         kernel.arguments, kernel.op.regions[0].blocks[0].arguments)
@@ -167,7 +167,7 @@ class Space:
         low = start + sum(min(0, s * (n - 1)) for s, n in zip(steps, shape))
         high = start + sum(max(0, s * (n - 1)) for s, n in zip(steps, shape))
         if low < 0 or high >= written.size:
-            raise UndecidedWrites                     # the run reports it
+            raise UndecidedWrites                     # the run reports this error
         np.ndarray(tuple(shape), np.bool_, written, start, tuple(steps))[...] = True
 
 

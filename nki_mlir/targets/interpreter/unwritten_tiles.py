@@ -21,12 +21,13 @@ from nki_mlir.environment import is_strict
 from nki_mlir.targets.interpreter.execute import Pattern, active_part
 from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
-NUMBER = np.dtype(np.uint16)                        # number of an origin; 0: it was written
+NUMBER = np.dtype(np.uint16)                        # the number of an element's origin; 0: the element has been written
 
 
 @dataclass
 class FreshTile:
-    """A tile whose elements start unwritten: where it was allocated, and where an unwritten one was read first."""
+    """A tile whose elements start unwritten, with the locations of its allocation and of the first read of such an
+    element."""
 
     name: str
     allocated_at: Location | None
@@ -35,10 +36,11 @@ class FreshTile:
     is_reported: bool = False
 
 
-# A buffer's shadow: the number of the origin of each element; the origin of all; None: all has been written.
+# The shadow of a buffer: an array with the number of each element's origin, or one number for all elements, or None if
+# all elements have been written.
 Shadow = np.ndarray | FreshTile | None
 Operands = Sequence[tuple[TileField, Tile]]
-Part = tuple[list[int], list[int], np.ndarray | None]       # the part that a mask leaves: ``active_part``
+Part = tuple[list[int], list[int], np.ndarray | None]       # the active part of a mask: ``active_part``
 
 
 @dataclass(slots=True)
@@ -69,7 +71,8 @@ class TracedOperation:
         if self.op.chooses:
             return []
         sources = {name for name, _ in self.op.sources()}
-        adds = self.op.is_loop_nest and not isinstance(self.op, MatrixProduct)      # to the content of its destination
+        # it adds to the content of its destination
+        adds = self.op.is_loop_nest and not isinstance(self.op, MatrixProduct)
         sums = [tile.handle for field, tile in self.operands if field.writes and tile.space == PSUM]
         return [(k, view) for k, ((field, tile), view) in enumerate(zip(self.operands, views))
                 if view is not None and field.name in sources and (adds or not field.writes)
@@ -77,8 +80,8 @@ class TracedOperation:
 
 
 class UnwrittenTiles:
-    """The origins of one program's run. ``selected_by_data``, where data are known, returns the elements that they
-    select: flat indices in the buffer."""
+    """The origins of unwritten elements in one program's run. ``selected_by_data`` returns the flat indices in the
+    buffer of elements that data select, if the data are known."""
 
     def __init__(self, selected_by_data: Callable[[Op], np.ndarray] | None = None) -> None:
         self.origins: list[FreshTile] = []
@@ -109,7 +112,7 @@ class UnwrittenTiles:
         return traced.shadows
 
     def view_if_unwritten(self, traced: TracedOperation, number: int) -> np.ndarray | None:
-        """Return the numbers of an operand's elements; None if all of its buffer is written. Elements of another size
+        """Return the numbers of an operand's elements; None if its complete buffer is written. Elements of another size
         than the buffer's count as written."""
         if traced.shadows[number] is None:
             return None
@@ -136,7 +139,7 @@ class UnwrittenTiles:
     # -- elements that an operation passes on --------------------------------------------------------------------------
     def passed_on(self, op: Op, read: list[tuple[int, np.ndarray]],
                   part: Part) -> dict[int, np.ndarray]:
-        """Return the numbers that the elements of each target get, by the operand's number, in the dims of the target.
+        """Return the numbers for the elements of each target, in the target's dims, by the operand's number.
         """
         operands = op.operands()
         targets = [number for number, (field, _) in enumerate(operands) if field.writes]

@@ -83,9 +83,9 @@ class MethodWriter:
         self.called: list[tuple[type, str]] = []
         self.lines: list[str] = []
         self.locals: dict[str, Type] = {}
-        self.loops: list[tuple[str, str]] = []          # for each: where to continue, and where it ends
+        self.loops: list[tuple[str, str]] = []          # for each open loop: the labels for ``continue`` and ``break``
         self.number = 0
-        self.ended = False                              # the current block has its last operation
+        self.ended = False                              # whether the current block has its terminator
         self.signature = inspect.signature(self.function)
         self.result: Type = self.signature.return_annotation or type(None)
 
@@ -110,7 +110,8 @@ class MethodWriter:
 
     @staticmethod
     def passed(kind: Type) -> str:
-        """Return the type of a value in memory, and of arguments and results: a truth value is an integer there."""
+        """Return the type that a value has in memory and as an argument or result, where a truth value is an
+        integer."""
         return "i64" if kind is bool else mlir_type(kind)
 
     def emit(self, line: str) -> None:
@@ -127,7 +128,7 @@ class MethodWriter:
         return f"^b{self.number}"
 
     def start(self, label: str) -> None:
-        """End the current block if it goes on to the next, and start that."""
+        """Start a block. If the current block has no terminator, branch to the new one."""
         self.branch(label)
         self.lines.append(f"{label}:")
         self.ended = False
@@ -144,7 +145,7 @@ class MethodWriter:
     def block(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
             if self.ended:
-                raise self.refuse(statement)            # nothing reaches it
+                raise self.refuse(statement)            # no code reaches this block
             self.statement(statement)
 
     def statement(self, node: ast.stmt) -> None:
@@ -215,7 +216,7 @@ class MethodWriter:
         end, down = values[min(1, len(values) - 1)], len(values) == 3
         if down and ast.unparse(args[2]) != "-1":
             raise self.refuse(args[2])
-        counter = f"{name}.next{self.number}"           # a body may assign to the name
+        counter = f"{name}.next{self.number}"           # the body may assign to the loop variable
         self.store(counter, begin)
         head, inside, after = self.label(), self.label(), self.label()
         self.start(head)
@@ -320,7 +321,7 @@ class MethodWriter:
         raise self.refuse(node)
 
     def chosen(self, test: ast.expr, body: Callable[[], TypedValue], orelse: Callable[[], TypedValue]) -> TypedValue:
-        """Return one of two values, of which only that one is computed."""
+        """Return one of two values. Only the chosen one is computed."""
         self.number += 1
         name = f"chosen{self.number}"
         self.branches(test, lambda: self.store(name, body()), lambda: self.store(name, orelse()))
@@ -372,7 +373,8 @@ class MethodWriter:
         names = FLOAT if kind is float else INTEGER
         if type(op) in names:
             return self.new(f"llvm.{names[type(op)]} {left.name}, {right.name} : {mlir_type(kind)}", kind)
-        if kind is int and isinstance(op, (ast.FloorDiv, ast.Mod)):     # of numbers that are not negative
+        # division and remainder of numbers that are not negative
+        if kind is int and isinstance(op, (ast.FloorDiv, ast.Mod)):
             name = "sdiv" if isinstance(op, ast.FloorDiv) else "srem"
             return self.new(f"llvm.{name} {left.name}, {right.name} : i64", int)
         raise self.refuse(node)

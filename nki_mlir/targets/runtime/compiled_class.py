@@ -19,7 +19,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable
 
 NUMBERS: dict[Any, Any] = {int: ctypes.c_int64, bool: ctypes.c_int64, float: ctypes.c_double}
 NO_BYTES = ctypes.c_char * 0
-DTYPES: dict[Any, Any] = {int: np.int64, float: np.float64}     # of arrays
+DTYPES: dict[Any, Any] = {int: np.int64, float: np.float64}     # dtypes of arrays
 
 
 class CompiledClass:
@@ -32,7 +32,7 @@ class CompiledClass:
         self.searched = False
 
     def is_ready(self, work: int) -> bool:
-        """Return whether the methods are machine code for the next ``work`` units."""
+        """Return whether the next ``work`` units should run as machine code, after compiling it if that pays off."""
         if self.functions:
             return True
         self.missing -= work
@@ -103,7 +103,7 @@ class InstanceRecord:
     def __init__(self, instance: Any) -> None:
         self.instance, self.fields = instance, field_numbers(instance.__class__)
         self.records: list[InstanceRecord] = []
-        self.arrays: list[Any] = []                 # of addresses of records
+        self.arrays: list[Any] = []                 # arrays of addresses of records
         values, words = instance.__dict__, [0] * self.fields.size
         for at, name in (*self.fields.integers, *self.fields.truths):
             words[at] = values[name]
@@ -146,7 +146,7 @@ def address_in_memory(array: Any) -> int:
 
 
 def with_lists(instance: Any) -> None:
-    """Replace the arrays of an instance by lists, which Python reads faster."""
+    """Replace the arrays of an instance by lists, which Python accesses faster."""
     for name, kind in fields_of(instance.__class__).items():
         value, element = getattr(instance, name), element_of(kind)
         if element in NUMBERS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The properties of the host CPU: vector lanes, cores, and the few words of code that differ between systems."""
+"""The properties of the host CPU: vector lanes, caches, threads, and the parts of code that differ between systems."""
 
 import ctypes
 import os
@@ -14,11 +14,11 @@ from nki_mlir.diagnostics import NkiMlirError
 
 # The pool's code waits on a word by a system call's number, and marks a spinning loop by an instruction.
 _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
-MOST_THREADS = 256                  # slots of the pool
+MOST_THREADS = 256                  # slots of the pool, the most threads
 LINE = 64                           # bytes of a cache line; each buffer starts at a multiple
 PAGE = 4096
 MOST_CACHE = 32 << 20               # bytes of the last cache, if its size is unknown
-WORTH_WAKING = 50_000               # nanoseconds: less work is not given to the pool's threads
+WORTH_WAKING = 50_000               # least nanoseconds of work for the pool's threads
 
 
 class BadThreadCount(NkiMlirError, ValueError):
@@ -101,7 +101,7 @@ def features() -> frozenset[str]:
 
 @cache
 def cache_bytes() -> int:
-    """Return the size of the last cache as the system reports it, else the share of a large server's core."""
+    """Return the bytes of the last cache as the system reports them, else a core's share of a large server's cache."""
     try:
         return os.sysconf("SC_LEVEL3_CACHE_SIZE") or MOST_CACHE
     except (ValueError, AttributeError):        # no such name, or no such function, on this system

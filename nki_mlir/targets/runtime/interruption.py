@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What Ctrl-C means in this process: whether it ends launches of all threads, and which C function handles it."""
+"""The effect of Ctrl-C in this process: whether it ends launches of all threads, and which C function handles it."""
 
 import ctypes
 import signal
@@ -14,7 +14,7 @@ setsig = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(("PyO
 def ends_work() -> bool:
     """Return whether Ctrl-C ends the work of all threads: by Python's default handler, or that of ``asyncio.run``.
 
-    Only a program knows what its own handler asks of other threads.
+    With any other handler, the program decides what its other threads do.
     """
     handler = signal.getsignal(signal.SIGINT)
     runner = getattr(getattr(handler, "func", None), "__self__", None)
@@ -28,8 +28,8 @@ def handler_of_python() -> int | None:
 
 @contextmanager
 def keep_handler() -> Iterator[None]:
-    """Restore the C function that handles Ctrl-C after the ``with`` block, in which LLVM replaces it: to write a file,
-    LLVM registers a handler that removes the file, and leaves it there."""
+    """Restore the C function that handles Ctrl-C after the ``with`` block. When LLVM writes a file in it, it registers
+    a handler that removes the file, and does not restore the old one."""
     before = getsig(signal.SIGINT)
     try:
         yield

@@ -23,7 +23,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable, load_object
 if TYPE_CHECKING:
     from nki_mlir.passes.pass_manager import PassObserver
 
-# Operations that LLVM lacks become calls of the C library, a lane at a time; the rest is lowered before.
+# Operations that LLVM lacks become calls of the C library, one for each lane; all others are lowered before.
 PASSES = ("convert-scf-to-cf", "convert-to-llvm", "convert-math-to-libm", "convert-to-llvm",
           "reconcile-unrealized-casts")
 ADDRESSES = "nki_addresses"
@@ -45,9 +45,9 @@ class Batch(NamedTuple):
 
 
 _batches: dict[str, Batch] = {}
-# Code is never unloaded: addresses of it are in programs, in frameworks, in threads.
-_loaded: list[object] = []          # memory of code that the cache had
-_compiled: list[object] = []        # code that this process compiled; an engine where there is no object file
+# Code is never unloaded: programs, frameworks and threads have its addresses.
+_loaded: list[object] = []          # memory of code from the cache
+_compiled: list[object] = []        # code that this process compiled: engines, where there is no object file
 
 
 @cache
@@ -85,7 +85,7 @@ def lower(module: Module, observer: "PassObserver | None" = None) -> None:
 
 
 def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> Batch:
-    """Return the functions of a module in the order of ``names``. Their addresses stay valid for good.
+    """Return the functions of a module in the order of ``names``. Their addresses stay valid until the process ends.
 
     If the cache on disk has no code of ``description``, the module is built, lowered and compiled. The description has
     everything that determines the code, except sources and host. The module's text must contain
@@ -94,12 +94,12 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     key = object_cache.key_of(description.encode())
     with suppress(NotLoadable):
         return find_batch(key, len(names))
-    _batches[key] = Batch(key, compile_anew(make, len(names), key))     # this replaces the entry
+    _batches[key] = Batch(key, compile_anew(make, len(names), key))     # compiling replaces the entry
     return _batches[key]
 
 
 def find_batch(key: str, count: int) -> Batch:
-    """Return functions that this process or the cache has; raise ``NotLoadable`` where neither does."""
+    """Return functions that this process or the cache has; raise ``NotLoadable`` if neither has them."""
     if key not in _batches:
         image = object_cache.find(key)
         if image is None:
@@ -112,15 +112,15 @@ def find_batch(key: str, count: int) -> Batch:
 
 
 def forget() -> None:
-    """Forget compiled code, so that later calls compile again. Code that is in use stays."""
+    """Clear the memo of compiled code, so that later calls compile again. Code that is in use stays loaded."""
     _batches.clear()
 
 
 def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> tuple[int, ...]:
-    """Compile a module, and return the addresses of its functions. The cache keeps their code if there is a key."""
+    """Compile a module and return its functions. If there is a key, add their code to the cache."""
     findings: list[str] = []
 
-    def collect(diagnostic: object) -> bool:           # MLIR would print them otherwise
+    def collect(diagnostic: object) -> bool:           # otherwise MLIR prints its errors
         findings.append(str(diagnostic))
         return True
     with ALONE, code_context() as context, ir.Location.unknown():
@@ -149,8 +149,8 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
 
 
 def _object_of(engine: Any) -> bytes:
-    """Return the engine's code as an object file, or nothing. If a limit keeps files from growing, the system ends a
-    process that writes one, even in memory.
+    """Return the engine's code as an object file, or b"" if a limit on the size of files is in the way: the system
+    would end a process that exceeds it, even for a file in memory.
     """
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return b""
@@ -163,7 +163,8 @@ def _object_of(engine: Any) -> bytes:
 
 
 def _keep_for_good(code: object) -> None:
-    """Keep code until the process ends: threads of other libraries end after Python, and free their memory with it."""
+    """Keep code loaded until the process ends: threads of other libraries, which end after Python, free memory with
+    it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
 
@@ -171,14 +172,15 @@ def _addresses(entry: int, count: int) -> tuple[int, ...]:
     """Return the addresses that the function at ``entry`` writes into a table."""
     table = (ctypes.c_void_p * count)()
     pointer = ctypes.c_void_p(ctypes.addressof(table))
-    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))      # the engine's way: addresses of arguments
+    # the engine's calling convention: addresses of arguments
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry)(ctypes.addressof(arguments))
     return tuple(address or 0 for address in table)
 
 
 def addresses_text(names: Sequence[str]) -> str:
-    """Return a function that writes the addresses of others: a lookup by name finds only those that the engine has
-    wrapped."""
+    """Return the text of a function that writes the addresses of others to a table: a lookup by name finds only
+    functions that the engine has wrapped."""
     lines = [f"""  %f{k} = llvm.mlir.addressof @{name} : !llvm.ptr
   %p{k} = llvm.getelementptr %out[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
   llvm.store %f{k}, %p{k} : !llvm.ptr, !llvm.ptr""" for k, name in enumerate(names)]

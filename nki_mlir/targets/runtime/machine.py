@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The compiled machine of this process, from the ``.mlir`` files beside this one: its functions, its worker threads."""
+"""The compiled machine of this process, from the ``.mlir`` files beside this one: its functions and its threads."""
 
 import atexit
 import ctypes
@@ -23,8 +23,8 @@ SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_watched", "nki_launch_
            "nki_ask_nobody", "nki_end_launches")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
-# Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address. Divisions that
-# would trap have values: by 0 the quotient is 0, as in NumPy; the lowest integer by -1 is that integer, its negative.
+# Instructions (slot, a, b) for values that are not linear: frame[slot] = value. A load has one operand, an address.
+# Divisions that would trap have values: a quotient by 0 is 0, as in NumPy, and the least integer by -1 is itself.
 _DIVISION = """%one = arith.constant 1 : i64
   %minus_one = arith.constant -1 : i64
   %none = arith.cmpi eq, %b, %zero : i64
@@ -75,7 +75,8 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 
 
 PARTS = ("memory.mlir", "interruption.mlir", "machine.mlir")
-ARRAY_DATA = object.__basicsize__       # where a NumPy array has its address, after the header of Python's objects
+# bytes from a NumPy array's object to the address of its elements, after the header of Python's objects
+ARRAY_DATA = object.__basicsize__
 
 
 class RoutineMachine:
@@ -86,7 +87,7 @@ class RoutineMachine:
         text = "".join((folder / name).read_text(encoding="utf-8") for name in PARTS)
         text = text.replace("@ARRAY_DATA@", str(ARRAY_DATA))
         self.functions = _compiled(text, (*CONTROL, *SERVICE))
-        # A launch releases Python's lock, so that threads run kernels at the same time.
+        # A launch releases Python's lock, so that threads can run kernels at the same time.
         self.launch, self.launch_arrays, self.launch_watched = (
             self._callable(name, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
             for name in ("nki_launch", "nki_launch_arrays", "nki_launch_watched"))
@@ -111,10 +112,10 @@ class RoutineMachine:
         return ctypes.CFUNCTYPE(*kinds)(self.functions[name])
 
     def polls(self) -> Generator[int, None, None]:
-        """Let Python handle signals in the middle of a launch at each ``next``; if a handler raises, the status ends
-        the launch.
+        """Let Python handle signals in the middle of a launch at each ``next``. If a handler raises, yield the status
+        that ends the launch, else 0.
 
-        Python runs handlers as a function starts, or as a generator goes on, which is inside the ``try``.
+        Python runs handlers when a function starts or a generator resumes, which is inside the ``try``.
         """
         status = 0
         while True:
@@ -127,14 +128,14 @@ class RoutineMachine:
                 self.interruption, status = error, INTERRUPTED
 
     def use_python(self) -> None:
-        """Pass the functions that launches call to the machine, and Python's main thread: in a child, the one that
-        forked."""
+        """Pass to the machine the functions that launches call, and Python's main thread, which in a forked process is
+        the thread that forked."""
         addresses = [ctypes.cast(f, ctypes.c_void_p) for f in self._questions]
         self._callable("nki_use_python", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
             *addresses, threading.main_thread().ident)
 
     def watch_signals(self) -> None:
-        """Let long launches replace Python's handler of Ctrl-C, once it has one, and note whether it ends work."""
+        """Let long launches replace Python's handler of Ctrl-C, if it has one, and record whether it ends work."""
         self._callable("nki_use_answer", None, ctypes.c_int64)(interruption.ends_work())
         if not self.watches_signals and (handler := interruption.handler_of_python()):
             self.watches_signals = True
@@ -142,15 +143,15 @@ class RoutineMachine:
             self._callable("nki_use_signals", None, *[ctypes.c_void_p] * 3)(getsig, setsig, handler)
 
     def raised(self) -> BaseException:
-        """Return the exception that ended a launch of this thread: of a handler, which is returned once, since it keeps
-        its frames and their arrays alive, or a new one."""
+        """Return the exception that ended a launch of this thread: that of a handler, or else a new one. A handler's
+        exception is returned only once, since it keeps its frames and their arrays alive."""
         error = None
         if threading.get_ident() == threading.main_thread().ident:
             error, self.interruption = self.interruption, None
         return error or KeyboardInterrupt()
 
     def function(self, name: str) -> int:
-        """Return the address of an instruction."""
+        """Return the address of a function of the machine."""
         with ALONE:
             if name in ARITHMETIC and name not in self.functions:
                 text = "".join(_TEMPLATE.format(name=name, value=value) for name, value in _VALUES.items())
@@ -158,7 +159,7 @@ class RoutineMachine:
         return self.functions[name]
 
     def start_workers(self) -> None:
-        """Start the number of threads of the environment or the host, once, before the first parallel kernel."""
+        """Start the workers before the first parallel kernel, once: as many threads as ``host.threads`` says."""
         with ALONE:
             if "nki_pool_start" in self.functions or host.threads() == 1 or not host.can_run_workers():
                 return
@@ -176,7 +177,7 @@ class RoutineMachine:
         self.threads = 1 + self._start(self.wanted - 1)
 
     def _stop_for_fork(self) -> None:
-        ALONE.acquire()                 # another thread may be about to fork, too: workers stop once
+        ALONE.acquire()                 # another thread may fork at the same time: workers stop only once
         self._stop()
 
     def _go_on(self) -> None:

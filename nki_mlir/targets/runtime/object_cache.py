@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled code and images of kernels on disk, so that a later process need not compile them again.
+"""A cache of compiled code and images of kernels on disk, so that a later process need not compile them again.
 
 ``NKI_MLIR_CACHE_DIR`` names the directory (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` disables the
 cache. An entry is one file, which is written completely or not at all. Its name is a digest of the entry's sources, of
@@ -31,15 +31,16 @@ def folder() -> Path | None:
 
 @cache
 def fingerprint() -> bytes:
-    """Return a text of the sources and libraries that code depends on: files by name, size and time of change, and the
-    host."""
+    """Return a text that identifies all that code depends on: sources and libraries by name, size and time of change,
+    and the host."""
     package, libraries = Path(__file__).parents[2], Path(ir.__file__).parent / "_mlir_libs"
     listed = [*states_of(str(package), (".py", ".mlir")), *states_of(str(libraries), ("",))]
     return repr((sorted(host.features()), host.lanes(), sorted(listed))).encode()
 
 
 def states_of(directory: str, kinds: tuple[str, ...]) -> list[tuple[str, int, int]]:
-    """Return (name, size, time of change) of the files with such ends in a directory and those below it."""
+    """Return (name, size, time of change) of the files in a directory, and in those below it, whose names end in one of
+    ``kinds``."""
     states, folders = [], [directory]
     for folder in folders:
         with os.scandir(folder) as files:
@@ -70,7 +71,7 @@ def digest_of(file: Path, content: bytes) -> bytes:
 
 
 def content_of(file: Path) -> bytes:
-    """Read an entry. Return nothing if it cannot be read, is not a regular file (a FIFO never ends) or is too large."""
+    """Read an entry. Return b"" if it cannot be read, is not a regular file (a FIFO never ends) or is too large."""
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as entry:
             status = os.fstat(entry.fileno())
@@ -88,7 +89,7 @@ def find(key: str) -> bytes | None:
     if digest_of(file, content[DIGEST:]) != content[:DIGEST]:
         return None
     try:
-        os.utime(file)                          # the entry was used: older entries are removed first
+        os.utime(file)                          # marks the entry as used: entries without recent uses are removed first
     except OSError:
         pass
     return content[DIGEST:]
@@ -100,8 +101,9 @@ def keep(key: str, content: bytes) -> None:
     if file is None:
         return
     try:
-        replace(str(file), digest_of(file, content) + content, 0o600, None)     # also a FIFO or a link of that name
-        if file.name[:2] == "00":               # one of 256 new entries checks the size of the cache
+        # replaces also a FIFO or a link of that name
+        replace(str(file), digest_of(file, content) + content, 0o600, None)
+        if file.name[:2] == "00":               # about one of 256 new entries checks the size of the cache
             make_room(file.parent)
     except OSError:
         pass
@@ -119,9 +121,9 @@ def make_room(where: Path, most: int = MOST_BYTES) -> None:
 
 
 def entries(where: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yield (time of last use, bytes, file) of each entry, also of one that a process left unfinished.
+    """Yield (time of last use, bytes, file) of each entry, including entries that a process left unfinished.
 
-    Another process may remove some meanwhile.
+    Skip entries that another process removes meanwhile.
     """
     for file in where.glob(f"*{SUFFIX}*"):
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An object file that the ExecutionEngine wrote, put into memory again: x86-64 ELF in the large code model.
+"""A loader of object files that the ExecutionEngine wrote: x86-64 ELF in the large code model.
 
-In this model addresses are 64-bit words, so that sections can lie one after the other, and two kinds of relocation
-suffice. Python has no way to give an object to the engine, and the bindings have no linker.
+In this model, addresses are 64-bit words, so that sections can be adjacent, and two kinds of relocation suffice. The
+Python bindings can neither pass an object file to the engine nor link it.
 """
 
 import ctypes
@@ -17,15 +17,15 @@ from nki_mlir.result_memory import pages
 PAGE = mmap.PAGESIZE
 HEADER, ELF = struct.Struct("<4sBBBx8xHHIQQQIHHHHHH"), b"\x7fELF"
 RELOCATABLE, X86_64 = 1, 62
-SYMBOLS, WITH_ADDENDS, NO_BITS, OF_LINKER = 2, 4, 8, 11         # kinds of section; of symbols two
+SYMBOLS, WITH_ADDENDS, NO_BITS, OF_LINKER = 2, 4, 8, 11         # kinds of sections, among them two with symbols
 FUNCTION = 2                                            # kind of symbol
 WRITABLE, LOADED = 1, 2                                 # flags of a section
 SYMBOL, RELOCATION = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
-MOST_BYTES = 1 << 30            # of the sections of a file that is not damaged; code of kernels takes kilobytes
+MOST_BYTES = 1 << 30            # most bytes of the sections of an intact file; code of kernels takes kilobytes
 
 
 class RelocationKind(IntEnum):
-    """The two kinds of relocation: symbol + addend, and symbol + addend - the address of the word."""
+    """The two kinds of relocations: symbol + addend, and symbol + addend - the word's address."""
 
     ABSOLUTE = 1
     RELATIVE = 24
@@ -52,13 +52,13 @@ class ElfSymbol(NamedTuple):
 
 
 class NotLoadable(Exception):
-    """The file is damaged, or needs what this loader does not support: the code has to be compiled."""
+    """The file is damaged, or uses something that this loader does not support: the code has to be compiled."""
 
 
 def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
-    """Load an object file; return the address of a global function, and the memory with which it is valid.
+    """Load an object file; return the address of a global function, and the memory to keep for as long as it is used.
 
-    Raise ``NotLoadable`` for other files, and where the system forbids memory that becomes executable.
+    Raise ``NotLoadable`` for other files, and if the system forbids memory that becomes executable.
     """
     try:
         if HEADER.unpack_from(image)[4:6] != (RELOCATABLE, X86_64):
@@ -70,7 +70,7 @@ def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
 
 
 def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
-    """Return the sections of a file, and the symbols that its section of a kind lists."""
+    """Return the sections of a file, and the symbols in its section of type ``kind``."""
     magic, bits, order, *_, table, _, _, _, _, _, count, _ = HEADER.unpack_from(image)
     if (magic, bits, order) != (ELF, 2, 1):
         raise NotLoadable("not a 64-bit ELF file")
@@ -88,7 +88,8 @@ def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
 
 
 class SectionOffsets(NamedTuple):
-    """Offsets in the memory of an object: of its sections by number, of the first that is written, and of the end."""
+    """Offsets in the memory of an object: those of its sections by number, that of the first writable section, and the
+    end."""
 
     starts: dict[int, int]
     writable: int
@@ -96,7 +97,7 @@ class SectionOffsets(NamedTuple):
 
 
 def offsets_of(sections: list[ElfSection]) -> SectionOffsets:
-    """Place code and constants on pages that can be run, after them data on pages that can be written."""
+    """Assign offsets: code and constants first, which become executable pages, then data on writable pages."""
     starts: dict[int, int] = {}
     end = first_writable = 0
     for writable in (False, True):
@@ -113,7 +114,8 @@ def offsets_of(sections: list[ElfSection]) -> SectionOffsets:
 
 def relocate(image: bytes, sections: list[ElfSection], starts: dict[int, int], memory: mmap.mmap, base: int,
              address_of: Callable[[int], int]) -> None:
-    """Write the addresses of symbols, by their numbers, where the relocations of the sections in memory say."""
+    """Apply the relocations of the sections in memory: write the addresses of symbols, which
+    ``address_of`` returns by number."""
     for section in sections:
         if section.kind != WITH_ADDENDS or section.info not in starts:
             continue
@@ -129,7 +131,7 @@ def relocate(image: bytes, sections: list[ElfSection], starts: dict[int, int], m
 
 def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
                  wanted_name: str) -> tuple[int, mmap.mmap]:
-    """Load the sections into memory, and return the address of a symbol, and the memory."""
+    """Load the sections into memory. Return the address of a symbol, and the memory."""
     starts, writable, end = offsets_of(sections)
     memory = pages(max(PAGE, -(-end // PAGE) * PAGE))
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
