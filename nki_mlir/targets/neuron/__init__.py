@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.order import Step
     from nki_mlir.targets.neuron.timing import Timing
 
-SEPARATOR = "// -----\n"                # between the programs of several cores
+SEPARATOR = "// -----\n"                # separates the programs of several cores
 
 __all__ = ["SEPARATOR", "assemble", "checked", "disassemble", "emission", "emit", "instruction_counts", "is_artifact",
            "is_assembly", "is_binary", "load", "lowered", "mode", "program_of_binary", "program_of_module",
@@ -37,7 +37,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
     """Compile a captured kernel and return ``run(inputs, shared)``, which simulates it. Raise an error if a binary
     cannot represent it.
 
-    There is one program for all of the grid, or one for each core if programs of the grid meet.
+    There is one program for the complete grid, or one for each core if programs of the grid exchange data.
     """
     from nki_mlir.targets.neuron.codegen.emission import emit_cores, emit_for_values  # start-up: loads MLIR
     from nki_mlir.targets.neuron.execution import Executors
@@ -59,8 +59,8 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 @alone
 def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission | None" = None,
             cores: Sequence[int] = ()) -> "list[Program]":
-    """Emit the programs of a captured kernel, one for each core that it uses. ``cores`` has the core of each program
-    of the grid; without it a single core runs all programs, unless they meet."""
+    """Emit the programs of a captured kernel, one for each core that it uses. ``cores`` has the core of each program of
+    the grid; without it, a single core runs all programs, unless they exchange data."""
     from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: imported on first use
     return emit_cores(lowered(captured), grid, options or Emission(), cores)
 
@@ -208,7 +208,8 @@ def checked(programs: "Sequence[Program]") -> "StreamReport":
 
 def simulate(programs: "Sequence[Program]", inputs: "Sequence[np.ndarray]", outputs: "Sequence[np.ndarray]",
              order: "Sequence[Step]" = ()) -> None:
-    """Run a program on each core. Updated inputs and all outputs are written in place. ``order`` has the first steps.
+    """Run a program on each core. The run writes updated inputs and all outputs in place. ``order`` has the first
+    steps.
     """
     from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: imported on first use
     simulate_cores(programs, inputs, outputs, order=order)

@@ -3,7 +3,7 @@
 
 The simulator has numbers in its registers. The timed machine runs without memory, so a register's value is unknown
 after a load. The checker covers all values of memory, so that value is a symbol. Therefore each executor passes a
-function that computes.
+function that computes with its values.
 """
 
 from collections.abc import Callable

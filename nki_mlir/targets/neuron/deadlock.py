@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Deadlocks of streams: which engine waits for which, as a cycle if there is one."""
+"""Describe deadlocks of streams: which engine waits for which other one, as a cycle if there is one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,8 +51,8 @@ def signals(waiter: Waiter, semaphore: int, programs: Sequence[Program]) -> bool
 
 
 def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
-    """Return waiters each of which waits for the next, and the last for the first, or an empty list if there is no
-    cycle."""
+    """Return a cycle of waiters, each of which waits for the next one and the last one for the first; [] if there is
+    none."""
     for start in after:
         path, visited = [start], {start}
         while after[path[-1]]:

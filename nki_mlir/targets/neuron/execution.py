@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions as NumPy functions, compiled once for each form: only the starts of tiles differ between runs.
+"""Compile instructions to NumPy functions, once for each form: only the starts of tiles differ between runs.
 
 The op class defines the meaning, which the interpreter's ``compile_op`` compiles. An instruction's registers are
 its symbols.
@@ -21,7 +21,8 @@ from nki_mlir.result_memory import pages
 from nki_mlir.targets.interpreter.execute import Pattern, floating, starts
 from nki_mlir.targets.interpreter.unwritten_hbm import PreparedOperation
 
-# Partitions whose distance is a power of two share cache sets, which makes a product of two tiles several times slower.
+# Partitions that are a power of two apart share sets of the cache, which makes a product of two tiles several times
+# slower.
 PADDING = 64
 
 
@@ -37,7 +38,7 @@ def new_memory(space: str, machine: Machine, fill: int, used: int) -> np.ndarray
     if is_full(size, used):
         return np.full(shape, fill, np.uint8)
     memory = pages(shape[0] * shape[1])
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page has room for several partitions
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page would cover several partitions
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     array = np.frombuffer(memory, np.uint8).reshape(shape)
     array[:, :used] = fill
@@ -45,7 +46,7 @@ def new_memory(space: str, machine: Machine, fill: int, used: int) -> np.ndarray
 
 
 def is_full(size: int, used: int) -> bool:
-    """Return whether a partition of ``size`` bytes keeps pages for all of them, of which a program uses ``used``."""
+    """Return whether memory gets pages for complete partitions of ``size`` bytes, of which a program uses ``used``."""
     return not 0 < used < size // 2
 
 

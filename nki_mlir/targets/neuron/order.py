@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An order of streams as text, a step on each line: the checker writes it as a witness, the simulator replays it.
+"""An order of streams as text, one step on each line: the checker writes it as a witness, the simulator replays it.
 
 ``act 0003`` is an engine that executes its next instruction, of that number. ``queue 2 moves 5`` moves the data of
-transfer number 5 of a queue. ``queue 2 reports 7`` is DMA engine 7, which reports its part of the first transfer of
-which it has not reported it. With several cores each line begins with ``core 1``. A comment starts with ``//``.
-After the last line, the remaining steps run in plain order.
+transfer number 5 of a queue. ``queue 2 reports 7`` is DMA engine 7, which reports its part of the next transfer. With
+several cores each line begins with ``core 1``. A comment starts with ``//``. After the last line, the remaining steps
+run in plain order.
 """
 
 import re
@@ -79,7 +79,7 @@ def parse_order(text: str, programs: Sequence[Program], file: str = "<order>") -
 
 
 def parsed(words: str, programs: Sequence[Program]) -> Step | None:
-    """Parse a step of these programs. Return None if it is none."""
+    """Parse a step of these programs. Return None if the words are not a step."""
     match = LINE.fullmatch(words)
     if match is None:
         return None

@@ -27,9 +27,9 @@ from nki_mlir.targets.neuron.order import EngineStep
 
 T = TypeVar("T")
 POISON = 0xFF
-ALL_ENGINES = (1 << isa.COMPLETIONS) - 1        # DMA engines, a bit each
-OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables of the compiler, not of the kernel
-Agent = tuple[int, Engine | int]    # number of a core, and its engine or the number of its queue
+ALL_ENGINES = (1 << isa.COMPLETIONS) - 1        # a bit for each DMA engine
+OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that the compiler adds
+Agent = tuple[int, Engine | int]    # the number of a core, and one of its engines or the number of one of its queues
 
 
 class SemaphoreRange(NkiMlirError):
@@ -69,14 +69,14 @@ class Transfer:
 
 
 class Waits(Exception):
-    """Raised by an instruction that meets other cores which have not arrived."""
+    """An instruction exchanges data with other cores that have not arrived yet."""
 
     def __init__(self, exchange: Exchange, operation: str) -> None:
         self.exchange, self.operation = exchange, operation
 
 
 class Core:
-    """The state of a core, and a step of each engine and queue. ``memory`` maps on-chip spaces and HBM variables to
+    """The state of a core, and the steps of its engines and queues. ``memory`` maps on-chip spaces and HBM variables to
     arrays.
 
     ``exchanges`` has the exchanges with the other cores; it is None for a single core.
@@ -104,11 +104,11 @@ class Core:
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
         self.registers = {e: [0] * isa.REGISTERS for e in self.streams}
-        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # values, in order
+        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # values of semaphores, in order
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
-        self.waiting_transfers = 0                               # transfers that wait at a meeting with other cores
-        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # the meetings at which engines wait
+        self.waiting_transfers = 0                               # transfers that wait for other cores
+        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # the exchanges for which engines wait
 
     def leave(self) -> None:
         """Make the on-chip memories available to another run of the program."""
@@ -122,7 +122,8 @@ class Core:
             return
         written = {tile.handle for stream in self.program.streams.values() for step in stream
                    if isinstance(step.op, Op) for _, tile in step.op.targets()}
-        latest, latest_written = (0, -1), (0, -1)           # the end of the span that ends last, and its number
+        # the last end of the spans so far, and the number of its variable
+        latest, latest_written = (0, -1), (0, -1)
         for low, high, number in spans:
             is_written = variables[number] in written
             end, other = latest if is_written else latest_written
@@ -201,8 +202,8 @@ class Core:
                 MEMBERS[PROGRAMS].reset(token)
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
-        """Exchange a value with other cores. Raise ``Waits`` until all have arrived; the instruction is then tried
-        again."""
+        """Exchange a value with other cores. Raise ``Waits`` unless all have arrived; the instruction is tried again
+        later."""
         assert self.exchanges is not None
         exchange = self.exchanges.give(self.number, members, key, value)
         if not exchange.complete:
@@ -270,7 +271,7 @@ class Core:
             self.update(update)
 
     def unreported(self, queue: int, engine: int) -> Transfer | None:
-        """Return the transfer that a DMA engine reports next, since each works in the order of the queue."""
+        """Return the transfer that a DMA engine reports next, in the order of the queue."""
         return next((t for t in self.queues[queue] if not t.reported >> engine & 1), None)
 
     def movable(self, queue: int) -> list[Transfer]:
@@ -290,7 +291,7 @@ class Core:
 
     # -- complete runs -------------------------------------------------------------------------------------------------
     def turn(self) -> bool:
-        """Execute a step of each engine and queue that is ready. Return whether there was one."""
+        """Execute a step of each engine and queue that is ready. Return whether any was ready."""
         before, moved = self.executed, False
         for engine in self.streams:
             if self.ready(engine):
@@ -308,7 +309,7 @@ class Core:
         return all(self.pc[e] >= len(s) for e, s in self.streams.items()) and not any(self.queues)
 
     def waiting(self) -> str:
-        """Describe the waits for other cores, or else for semaphores."""
+        """Describe the waits for other cores; if there are none, those for semaphores."""
         lines = [waiting_text(meeting.exchange, meeting.operation, location) for meeting, location in self.absent()]
         if lines:
             return " and ".join(lines)

@@ -36,7 +36,8 @@ class StepLimit(NkiMlirError):
 
 # -- schedulers --------------------------------------------------------------------------------------------------------
 def in_turn(cores: Sequence[Core], step_limit: int) -> None:
-    """Run in plain order: each ready engine takes a step, then each queue moves its oldest transfer, and so on."""
+    """Run in plain order: in each round, every ready engine takes a step, then every queue moves its oldest
+    transfer."""
     running = [core for core in cores if not core.ended]
     with phase("simulation", unit="instructions") as advance:
         take_turns(cores, running, step_limit, advance)
@@ -45,7 +46,8 @@ def in_turn(cores: Sequence[Core], step_limit: int) -> None:
 def take_turns(cores: Sequence[Core], running: list[Core], step_limit: int, advance: Advance) -> None:
     while running:
         before = sum(core.executed for core in running)
-        if not any([core.turn() for core in running]):          # a list, so that every core takes its turn
+        # a list, so that every core takes its turn, although one has advanced
+        if not any([core.turn() for core in running]):
             raise stuck(cores)
         if any(core.executed > step_limit for core in running):
             raise StepLimit(steps=step_limit)
@@ -133,7 +135,7 @@ def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], ou
 
 
 @on_one_thread()
-@uncollected()                      # objects of the programs stay, and steps leave no cycles
+@uncollected()                      # objects of the programs stay alive, and steps create no cycles
 def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
     """Run all cores to their end."""
     if seed is None:
@@ -161,7 +163,7 @@ def at_random(cores: Sequence[Core], scheduler: Adversary, step_limit: int) -> N
 
 
 def stuck(cores: Sequence[Core]) -> NkiMlirError:
-    """Return the error of cores none of which is ready."""
+    """Return the error of cores of which none is ready."""
     absent = [waits for core in cores for waits in core.absent()]
     if not absent:
         return deadlock([w for core in cores for w in core.waiters()], [core.program for core in cores])

@@ -16,11 +16,11 @@ from nki_mlir.machine import ENGINES, Engine, machine_named
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 SURROGATE = re.compile("[\ud800-\udfff]")
-HBM_LIMIT = 1 << 37          # bytes; more than any device has
-RANK = 32                    # dimensions of a variable or tile, the most that all releases of NumPy have
-WAITS = 3                    # of an instruction
-QUEUES = 1 << 8              # which the binary numbers with 8 bits
-ENTRIES = 1 << 16            # variables or notes, which the binary numbers with 16 bits
+HBM_LIMIT = 1 << 37          # most bytes of a variable; more than any device has
+RANK = 32                    # most dimensions of a variable or tile: all releases of NumPy have as many
+WAITS = 3                    # most waits of an instruction
+QUEUES = 1 << 8              # most queues: the binary numbers them with 8 bits
+ENTRIES = 1 << 16            # variables or notes: the binary numbers them with 16 bits
 
 
 class BadProgram(NkiMlirError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Check instruction streams, with code that shares nothing with the emission but the instructions.
+"""Check instruction streams, with code that shares only the instructions with the emission.
 
 The checker follows one order of the streams without values (``trace``), derives which events are complete before
 others in every order (``happens_before``), and checks each memory access (``memory``) and each instruction
@@ -24,9 +24,9 @@ from nki_mlir.targets.neuron.checker.witness import witness_of
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.order import Step
 
-EXECUTED = 100_000              # instructions that are followed on a path, and about as many on all
-PATHS = 32                      # paths through branches that data decide
-VIOLATIONS = 20                 # reported violations of a kind
+EXECUTED = 100_000              # most instructions that are followed on a path, and approximately on all paths
+PATHS = 32                      # most paths through branches that data decide
+VIOLATIONS = 20                 # most reported violations of a kind
 LONGER_RUNS = ("values in tensors decide how often a loop runs: runs of up to two iterations are checked, longer runs "
                "are not")
 UNEQUAL_DECISIONS = ("values in tensors decide branches of several cores: runs in which all cores decide equally are "
@@ -39,8 +39,9 @@ class StreamReport:
 
     violations: list[NkiMlirError] = field(default_factory=list)
     not_analysed: list[str] = field(default_factory=list)
-    witness: Sequence[Step] = ()        # an order in which accesses that nothing orders are the wrong way round
-    witnessed: NkiMlirError | None = None           # the violation that it shows
+    # an order of the streams in which the later of two unordered accesses comes first
+    witness: Sequence[Step] = ()
+    witnessed: NkiMlirError | None = None           # the violation that ``witness`` shows
 
     @property
     def verdict(self) -> str:
@@ -52,7 +53,7 @@ class StreamReport:
 
 @alone
 def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> StreamReport:
-    """Check the programs of a launch, one a core. At most ``executed`` instructions are followed; a program that
+    """Check the programs of a launch, one for each core. At most ``executed`` instructions are followed; a program that
     executes more is not analysed.
     """
     report, paths, left = StreamReport(), 0, executed
@@ -120,7 +121,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
 
 
 def check_conflicts(memory: MemoryCheck, trace: StreamTrace, words: Descriptions, report: StreamReport) -> None:
-    """Report accesses that nothing orders: as violations, or as not analysed if data decide whether they meet."""
+    """Report unordered accesses: as violations, or as not analysed if data decide whether they touch the same byte."""
     may_meet = set[frozenset[object]]()
     for conflict in memory.conflicts:
         if conflict.certain:
@@ -130,7 +131,7 @@ def check_conflicts(memory: MemoryCheck, trace: StreamTrace, words: Descriptions
                 report.witnessed = report.violations[-1]
             continue
         lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
-        if lines not in may_meet:           # once for the instructions of two lines
+        if lines not in may_meet:           # one report for all instructions of two lines
             may_meet.add(lines)
             report.not_analysed.append(
                 f"values in tensors decide whether two accesses meet: {words.unordered(conflict).headline}")

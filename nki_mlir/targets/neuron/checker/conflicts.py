@@ -16,7 +16,7 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
 from nki_mlir.targets.neuron.checker.trace import Event
 
-SPARSE = 64                     # from this number of histories for each cell on, sorting is faster than counting all
+SPARSE = 64                     # with more histories for each cell, sorting is faster than counting all
 
 
 class Conflict(NamedTuple):
@@ -44,8 +44,8 @@ class MemoryAccess(NamedTuple):
     by_data: bool = False
 
     def certain(self, other: "MemoryAccess") -> bool:
-        """Return whether ``shared`` of the footprints is exact. A core must order for itself the elements that data
-        choose."""
+        """Return whether ``shared`` of the footprints is exact, or both accesses are of one core, which must order
+        elements that data choose."""
         if (self.by_data or other.by_data) and self.event.core != other.event.core:
             return False
         return self.footprint.certain(other.footprint)
@@ -93,7 +93,7 @@ def block_of(footprint: ByteFootprint) -> BytesOfRows:
 
 
 def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
-    """Fold a block of HBM into rows of ``pitch`` bytes; return None if these rows do not have equal bytes."""
+    """Return a block of HBM in rows of ``pitch`` bytes; None if it does not have the same bytes of each row."""
     first_row, low = divmod(footprint.low, pitch)
     last_row, high = divmod(footprint.high - 1, pitch)
     high += 1
@@ -116,8 +116,8 @@ def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
 def blocks_of(footprints: Sequence[ByteFootprint]) -> dict[ByteFootprint, BytesOfRows]:
     """Return the rows and bytes of each footprint of a memory.
 
-    Tensors of HBM are folded at their rows if all accesses keep to them: a tile of 128 rows is then one block, not
-    128 runs.
+    Tensors of HBM are folded at their rows if all accesses allow it: a tile of 128 rows is then one block, not 128
+    runs.
     """
     pitches = {f.dims[0][0] for f in footprints if len(f.dims) > 1 and f.dims[0][1] > 1}
     if len(pitches) == 1 and footprints[0].memory[0] not in (SBUF, PSUM) and (pitch := pitches.pop()) > 0:
@@ -138,10 +138,11 @@ class Cells:
         self.column_of = {edge: k for k, edge in enumerate(self.edges.tolist())}
         self.numbers = np.zeros((len(rows) - 1, len(self.edges)), np.int32)
         self.histories = [CellHistory(self.numbers.size, 0)]
-        self.free: list[int] = []               # numbers whose histories have no cells any more
+        self.free: list[int] = []               # free numbers, whose histories have no cells any more
         self.renumbered = np.zeros(1, np.int32)     # the number of each history, except the ones that ``split`` changes
         self.touched: dict[ByteFootprint, tuple[slice, slice | np.ndarray, int]] = {}
-        # The history with which a footprint's cells began; it is valid while it has lost none of them.
+        # By footprint, the history that all of its cells had, and their number; valid while the history has as many
+        # cells.
         self.of_footprint: dict[ByteFootprint, tuple[CellHistory, int]] = {}
 
     def of(self, footprint: ByteFootprint) -> tuple[slice, slice | np.ndarray, int]:
@@ -193,7 +194,7 @@ class Cells:
         self.numbers[rows, columns] = history.number
 
     def split(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]]) -> list[CellHistory]:
-        """Give the cells that a footprint touches histories that no other cells share."""
+        """Return the histories of the cells that a footprint touches, after splitting those that other cells share."""
         if all(count == history.cells for history, count in past):
             if len(past) == 1:
                 self.of_footprint[footprint] = past[0]
@@ -284,8 +285,8 @@ class Conflicts:
     @staticmethod
     def join(memory: Cells, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess, writes: bool,
              ended: Sequence[int]) -> None:
-        """Add an access to the history of the cells that it touches. ``ended``: for each lane, the last event that
-        completes before it."""
+        """Add an access to the history of the cells that it touches. ``ended`` has for each lane the last event that
+        completes before the access."""
         footprint, by_data = access.footprint, access.by_data
         bytes_known = known_bytes(footprint)
         if writes and bytes_known and not by_data:
@@ -296,6 +297,6 @@ class Conflicts:
                 part.reads[(access.lane, by_data) if bytes_known else access] = access
             elif not by_data:
                 part.writes = (*part.writes, access)
-            else:               # accesses after this write come after those before it
+            else:               # accesses that are ordered after this write are also ordered after those writes
                 part.writes = (*(w for w in part.writes if not (
                     w.by_data and w.footprint is footprint and w.number <= ended[w.lane])), access)

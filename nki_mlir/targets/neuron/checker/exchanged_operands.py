@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether the operands of cores that meet fit each other: their instructions exchange zeros."""
+"""Check that the operands of cores that exchange data fit each other, by an exchange of zeros."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 
 
 class ExchangingCore:
-    """A core that meets others, each of which passes a value that is known."""
+    """A core that exchanges data with others, each of which passes a known value."""
 
     def __init__(self, number: int, values: dict[int, object]) -> None:
         self.number, self.values = number, values

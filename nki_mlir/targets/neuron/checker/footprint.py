@@ -14,8 +14,8 @@ import numpy as np
 from nki_mlir.dialects.access import Access
 from nki_mlir.targets.neuron.checker.register_numbers import Number, bounds, key_of
 
-RUNS = 1 << 20                  # runs of a pattern up to which it is compared run by run
-Dims = tuple[tuple[int, int], ...]              # steps in bytes and counts
+RUNS = 1 << 20                  # most runs of a pattern that is compared run by run
+Dims = tuple[tuple[int, int], ...]              # (step in bytes, count) of each dimension
 Memory = tuple[Hashable, ...]   # ("sbuf", core), ("input", number), ("internal", core, name) ...
 
 
@@ -26,8 +26,8 @@ class Runs:
 
     starts: np.ndarray | None
     length: int
-    extent: int                 # bytes from the first to after the last
-    below: int                  # the lowest byte, from where the pattern starts (negative steps)
+    extent: int                 # bytes from the first one to the end of the last one
+    below: int                  # the lowest byte, relative to the pattern's start: less than 0 with negative steps
 
     @property
     def unbroken(self) -> bool:
@@ -118,7 +118,7 @@ class ByteFootprint:
         if row is not None:
             self.low, self.high = max(self.low, 0), min(self.high, row)
         self.exact = runs.unbroken and self.symbolic is None
-        self.initialised = -1          # buffers that had begun around the footprint when all of it was written
+        self.initialised = -1          # how many buffers around the footprint had begun when all of it was written
 
     def covers(self, other: "ByteFootprint") -> bool:
         """Return whether this footprint contains every byte of the other one."""

@@ -3,8 +3,8 @@
 
 Lanes are engines, which complete their instructions in order, and queues, whose transfers complete as their sixteen DMA
 engines report. A wait for S >= v implies an event e if S cannot reach v without e and without everything that happens
-after e, or after the wait; all other updates of S count as done. Each DMA engine of a queue reports in order, but
-one may lag while the fifteen others are far ahead.
+after e, or after the wait; all other updates of S count as done. Each DMA engine of a queue reports in order, but one
+may lag far behind the fifteen others.
 
 The implied updates depend on the happens-before relation, and the relation on the implied updates. The relation is
 computed from a guess, in which each wait implies as much as it can; guesses that do not hold in the relation are
@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
 
-TRIED = 500_000                 # updates that may be left out on trial, which takes some seconds
+TRIED = 500_000                 # most trials that leave out an update, which take a few seconds
 Clock = tuple[int, ...]
 WaitKey = tuple[int, int, int]              # lane, index, number of the wait
 
 
 @dataclass(slots=True)
 class Updates:
-    """The updates that a lane makes to a semaphore: for each increment its lane index and the sum so far; the same for
-    decrements. ``in_parts`` counts the increments so far that the DMA engines of a queue make in parts, 1 for each
-    engine; other increments of a queue follow the completion of their transfer."""
+    """The updates that a lane makes to a semaphore: for each increment its index on the lane and the sum so far; the
+    same for decrements. ``in_parts`` counts the increments so far that each DMA engine of a queue makes in part, by 1;
+    other increments of a queue follow the completion of their transfer."""
 
     indices: list[int] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Epoch:
 
 
 class TooManyUpdates(Exception):
-    """Several lanes count up semaphores, and it would take too long to derive the implications of their waits."""
+    """Several lanes count up semaphores, and it would take too long to derive what waits for these imply."""
 
 
 class HappensBefore:
@@ -64,7 +64,7 @@ class HappensBefore:
 
     def __init__(self, trace: StreamTrace) -> None:
         self.trace = trace
-        self.tried = 0                              # updates that were left out to see whether a wait can start
+        self.tried = 0                              # trials that left out an update to see whether a wait can start
         self.implied: dict[WaitKey, dict[int, int]] = {}
         self.epoch_of: dict[WaitKey, Epoch] = {}
         self.final: dict[int, Clock] = {}           # the clock of an engine at its end, by lane
@@ -173,7 +173,8 @@ class HappensBefore:
 
     # -- implications of a wait ----------------------------------------------------------------------------------------
     def guess(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
-        """Return the most that a wait can imply: events that have not happened so far count as later."""
+        """Return all events that a wait may imply, as the last one of each lane: events that have not happened in the
+        trace so far count as later than the wait."""
         if value <= 0:
             return {}
         if len(epoch.updates) == 1:
@@ -194,7 +195,8 @@ class HappensBefore:
         return {trigger.lane: trigger.index - 1} if trigger.index > 1 else {}
 
     def known_by_updates(self, wait: Event, epoch: Epoch) -> dict[int, int]:
-        """Return the last events, by lane, that the updates of an epoch are or know, if the wait does not know them.
+        """Return by lane the last event that is an update of an epoch, or complete before one starts, unless it is
+        known to be complete when the wait starts.
         """
         last, clock = [0] * len(self.clocks), self.clocks[wait.lane]
         for lane, updates in epoch.updates.items():
@@ -219,12 +221,12 @@ class HappensBefore:
             event, epoch = self.trace.lanes[lane][index - 1], self.epoch_of[key]
             only = next(iter(epoch.updates)) if len(epoch.updates) == 1 else None
             if only is not None and not self.trace.is_queue[only] and not epoch.updates[only].down_indices:
-                continue                    # a single engine counts up: the count is exact
+                continue                    # a single engine counts up, so that the count is exact
             value = event.instruction.waits[number].value
             confirmed = self.implied_events(event, value, epoch, implied, self.certain(event))
             if confirmed != implied:
                 changed = True
-                if only in implied and not confirmed:       # no transfer is complete, but one was triggered
+                if only in implied and not confirmed:       # no transfer is complete, but one has been triggered
                     confirmed = self.before_transfer(only, epoch.updates[only].indices[0])
                 self.implied[key] = confirmed
         return changed
@@ -239,8 +241,8 @@ class HappensBefore:
 
     def implied_events(self, wait: Event, value: int, epoch: Epoch, guessed: dict[int, int],
                        certain: Callable[[int, Updates], int]) -> dict[int, int]:
-        """Return the guessed events without which a wait cannot start: by lane the index of the last one. ``certain``
-        is the number of decrements that are done before the wait."""
+        """Return the guessed events without which a wait cannot start, as the index of the last one of each lane.
+        ``certain`` is the number of decrements that are done before the wait."""
         down = sum(sums_at(u.down_sums, certain(lane, u)) for lane, u in epoch.updates.items() if u.down_indices)
         needed_events: dict[int, int] = {}
         for lane, most in guessed.items():
@@ -250,7 +252,7 @@ class HappensBefore:
                     raise TooManyUpdates
                 return sum(self.reached(wait, other, updates, lane, k + 1) for other, updates in epoch.updates.items()
                            ) - down >= value
-            # Most guesses hold: then one look is enough.
+            # Most guesses hold: then one test is enough.
             count = first_true(most, reachable_without) if reachable_without(most - 1) else most
             if count:
                 needed_events[lane] = count
@@ -271,7 +273,7 @@ class HappensBefore:
             return sums_at(updates.sums, first_true(len(indices), excluded))
         if not self.trace.is_queue[lane]:
             return sums_at(updates.sums, before)
-        # A DMA engine lags; the others may have reported their parts of transfers from the missing one on.
+        # One DMA engine lags; the others may have reported their parts of the missing transfer and of later ones.
         ahead = max(bisect_right(indices, missing), first_true(len(indices), excluded))
         in_parts = sums_at(updates.in_parts, ahead) - sums_at(updates.in_parts, before)
         return sums_at(updates.sums, before) + (isa.COMPLETIONS - 1) * in_parts
@@ -327,8 +329,9 @@ class HappensBefore:
         return below
 
     def least_sum(self, down: Event, epoch: Epoch, waits: Sequence[tuple[int, int]]) -> int:
-        """Return the least sum of an epoch after a decrement: of increments that are certainly done before it, or of
-        the value for which its engine has waited last, less the decrements that may be done."""
+        """Return the least value of an epoch's semaphore after a decrement: the increments that are certainly done
+        before it, or the value for which its engine has waited last if that proves more, less the decrements that may
+        be done."""
         lowered = {lane: self.lowered(down, lane, updates) for lane, updates in epoch.updates.items()}
         counted = 0
         for lane, updates in epoch.updates.items():
@@ -344,7 +347,8 @@ class HappensBefore:
                                       for lane, updates in epoch.updates.items()))
 
     def lowered(self, down: Event, lane: int, updates: Updates) -> int:
-        """Return the most that the decrements of a lane subtract before a decrement is done, which may be one of them.
+        """Return the most that the decrements of a lane can subtract until the decrement ``down`` is done, including
+        ``down``.
         """
         events, indices = self.trace.lanes[lane], updates.down_indices
 
@@ -354,8 +358,8 @@ class HappensBefore:
 
     # -- meetings ------------------------------------------------------------------------------------------------------
     def unordered_meetings(self) -> list[tuple[Event, Event]]:
-        """Return pairs of a core's events that meet the same cores on equal occasions, and that nothing orders: cores
-        meet in the order in which they arrive, so another core may meet the later one first."""
+        """Return pairs of unordered events of a core that synchronize with the same cores by the same key: cores match
+        such events in the order in which they arrive, so another core may match the later one first."""
         unordered, last = [], dict[tuple[int, object], Event]()
         for (occasion, _), events in self.trace.gatherings.items():
             for event in events:

@@ -11,7 +11,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
 from nki_mlir.targets.neuron.checker.trace import Event
 
-NEAR = 1 << 12                  # bytes of a row whose buffers are kept together
+NEAR = 1 << 12                  # bytes of a row whose buffers are stored together
 
 
 class BuffersOfAddress:
@@ -28,7 +28,7 @@ class BuffersOfAddress:
         self.firsts = {engine: [begin for begin, _, _ in of] for engine, of in self.spans.items()}
         self.ends = {engine: list(accumulate((end for _, end, _ in of), max)) for engine, of in self.spans.items()}
 
-        self.begun = 0                  # number of begun buffers that share a byte with these
+        self.begun = 0                  # number of buffers that have begun and share a byte with these
 
     def at(self, event: Event) -> Sequence[DeviceLiveRange]:
         """Return the buffers that are live at an instruction."""
@@ -62,9 +62,10 @@ class LiveBuffers:
                 self.near[buffers.space, part].append(buffers)
         self.containing: dict[ByteFootprint, list[BuffersOfAddress]] = {}
         self.sharing: dict[BuffersOfAddress, list[BuffersOfAddress]] = {}
-        self.begun: dict[DeviceLiveRange, int] = {}     # how often each range has begun
-        self.last: dict[Engine, int] = {}               # number of the instruction that each engine executed last
-        self.jumps: dict[Engine, Counter[tuple[int, int]]] = defaultdict(Counter)   # backwards, by their two numbers
+        self.begun: dict[DeviceLiveRange, int] = {}     # how often each live range has begun
+        self.last: dict[Engine, int] = {}               # number of the last instruction that each engine executed
+        # counts of backward jumps, by the numbers of their two instructions
+        self.jumps: dict[Engine, Counter[tuple[int, int]]] = defaultdict(Counter)
 
     def follow(self, event: Event) -> None:
         """Advance to the next event of the trace, and record backward jumps."""
@@ -74,8 +75,8 @@ class LiveBuffers:
         self.last[event.engine] = event.pc
 
     def entered(self, live: DeviceLiveRange, engine: Engine) -> int:
-        """Count how often an engine has entered a range by a backward jump: once for each iteration of the loops
-        around it."""
+        """Count how often an engine has entered a live range: once, and again for each backward jump to its begin or
+        before it."""
         jumps = self.jumps.get(engine)
         if not jumps:
             return 1
@@ -107,8 +108,8 @@ class LiveBuffers:
         return candidates[0].begun if candidates else 0
 
     def begins(self, buffers: BuffersOfAddress, live: DeviceLiveRange, event: Event) -> bool:
-        """Return whether an event is the first access of a buffer, in this iteration of a loop, that overlaps with no
-        other live buffer."""
+        """Return whether an event is the first access of a buffer in this iteration of a loop, and no other live buffer
+        shares a byte with the buffer."""
         entered = self.entered(live, event.engine)
         if self.begun.get(live, 0) >= entered:
             return False

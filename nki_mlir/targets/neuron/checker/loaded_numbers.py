@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which loads of registers give equal numbers: those of one integer in memory that nothing writes between them."""
+"""Find loads of registers that load equal numbers: of one integer in memory, without a write to it between them."""
 
 from collections.abc import Hashable
 
@@ -30,7 +30,8 @@ class LoadedNumbers:
                     if integer not in self.integers:
                         self.integers[integer] = ByteFootprint((op.src.space, core), op.src.access, ())
         self.writes = dict.fromkeys(self.integers, 0)
-        self.written_by: dict[tuple[Engine, int], list[Key]] = {}       # by instruction without registers
+        # memo by instruction, of those without registers
+        self.written_by: dict[tuple[Engine, int], list[Key]] = {}
 
     def key(self, op: isa.TensorLoad) -> Key:
         """Return a key that is equal for two loads that load equal numbers."""
@@ -38,7 +39,7 @@ class LoadedNumbers:
         return "load", *integer, self.writes[integer]
 
     def note_writes(self, op: Op, values: tuple[Number, ...], site: tuple[Engine, int]) -> None:
-        """Note that an instruction writes its targets; ``values`` are those of its registers."""
+        """Record that an instruction writes its targets; ``values`` are those of its registers."""
         reached = self.written_by.get(site)
         if reached is None:
             footprints = [ByteFootprint((tile.space, self.core), tile.access, values) for _, tile in op.targets()

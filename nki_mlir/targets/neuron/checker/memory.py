@@ -61,7 +61,7 @@ class Operands:
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self.variables: dict[tuple[int, Variable], Memory] = {}
-        self.shared: set[Memory] = set()        # memories that several cores touch
+        self.shared: set[Memory] = set()        # memories that several cores access
         for core, program in enumerate(programs):
             for v in program.variables:
                 shared = v.kind in ("input", "output")
@@ -104,7 +104,7 @@ class Operands:
             if not isinstance(op, isa.TensorLoad):
                 return []
             return self.touch(event, op.src, True, False, True)
-        if isinstance(op, CoreBarrierOp):       # orders others' accesses, and has none itself
+        if isinstance(op, CoreBarrierOp):       # it orders accesses of other instructions, and has none itself
             return []
         cached = self.of_op.get((core, op))
         if cached is not None:
@@ -115,8 +115,7 @@ class Operands:
         for field, tile in op.operands():
             name = field.name
             read, written = name in reads, name in writes
-            # Run-time data choose which elements of a table are read; where a mask has left out elements, they are
-            # zeros.
+            # Run-time data choose which elements of a table are read. Elements that a mask has left out are zeros.
             must_be_written = (read and name != table and not (table and written) and FRESH not in op.extra
                                and not op.overwrites(name))
             reached = op.reachable() if name == table and isinstance(op, DataAddressed) else tile
@@ -138,7 +137,8 @@ class Operands:
 
 
 class WrittenBytes:
-    """Records which bytes of a memory have been written. Partitions that all footprints treat alike are one row."""
+    """Records which bytes of a memory have been written. One row stands for partitions that all footprints treat
+    alike."""
 
     def __init__(self, footprints: Sequence[ByteFootprint]) -> None:
         ends = sorted({p for f in footprints for p in (f.first, f.last + 1)})
@@ -200,8 +200,9 @@ class MemoryCheck:
         self.conflicts: list[Conflict] = []
         self.unwritten: list[UnwrittenByte] = []
         self.strays: list[Stray] = []
-        self.ends: dict[Memory, tuple[int, Event]] = {}     # the highest byte of on-chip memories, and who touches it
-        self.seen: set[Site] = set()            # instructions that ``unwritten`` and ``strays`` have already
+        # the highest byte of each on-chip memory that is accessed, and an event that accesses it
+        self.ends: dict[Memory, tuple[int, Event]] = {}
+        self.seen: set[Site] = set()            # instructions that are already in ``unwritten`` and ``strays``
         self.stray: set[Site] = set()
         operands = Operands(trace.programs)
         events = [event for step in trace.steps for event in (
@@ -258,7 +259,7 @@ class MemoryCheck:
                 begun = live.begun_around(footprint)
                 if footprint.initialised >= begun or (flags := written.get(footprint.memory)) is None:
                     continue
-                if writes:              # an operation reads before it writes
+                if writes:              # an operation reads its operands before it writes
                     targets.append((flags, footprint, begun))
                 if must_be_written and footprint.symbolic is None:
                     at = flags.first_unwritten(footprint)
@@ -273,7 +274,8 @@ class MemoryCheck:
                     footprint.initialised = begun
 
     def look_at_buffer(self, event: Event, footprint: ByteFootprint, live: LiveBuffers, written: WrittenBytes) -> None:
-        """Check that an access of on-chip memory is inside a live buffer; one that begins is unwritten."""
+        """Check that an access of on-chip memory is inside a live buffer. If the buffer begins with it, mark the buffer
+        as unwritten."""
         around = live.around(event, footprint, str(footprint.memory[0]))
         if around is None:
             if event.site not in self.stray and len(self.strays) < self.limit:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers in registers as the checker knows them: integers, and unknowns that data decide."""
+"""The values of registers in the checker: integers, and unknowns that data decide."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class DataDependent:
 
 
 Number = int | DataDependent
-UNSET = DataDependent("unset", REGISTER_LOW, REGISTER_HIGH)      # of a register before an instruction sets it
+UNSET = DataDependent("unset", REGISTER_LOW, REGISTER_HIGH)      # the value of a register before an instruction sets it
 
 
 def registers_read(op: Op | isa.Control) -> Sequence[isa.Register]:

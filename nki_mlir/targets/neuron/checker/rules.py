@@ -17,7 +17,8 @@ from nki_mlir.targets.neuron.checker.trace import Event
 
 
 class TargetRules:
-    """Checks the instructions of a core against the target's rules, once for instructions that no rule tells apart."""
+    """Checks the instructions of a core against the target's rules, once for all instructions that no rule
+    distinguishes."""
 
     def __init__(self, program: Program) -> None:
         self.machine = machine_named(program.target)
@@ -42,7 +43,8 @@ class TargetRules:
 
     @staticmethod
     def start(tile: Tile, access: Access, bank: int) -> tuple[int, int]:
-        """Return where a tile starts, as far as rules depend on it: the partition, and in PSUM the byte of the bank."""
+        """Return the part of a tile's start on which rules depend: the partition, and in PSUM the byte within the
+        bank."""
         assert access.partition is not None
         byte = access.free.const * access.dtype.itemsize % bank if tile.space == PSUM else 0
         return access.partition.const, byte

@@ -30,7 +30,7 @@ from nki_mlir.targets.neuron.control import control_step
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
 from nki_mlir.targets.neuron.simulated_core import SemaphoreRange
 
-SEEN_TWICE = 2                  # iterations of a loop whose number data decide
+SEEN_TWICE = 2                  # iterations that are followed of a loop whose number of iterations data decide
 
 
 @dataclass(slots=True, eq=False)
@@ -51,14 +51,15 @@ class Event:
     met: bool = False
     later: bool = False
     clock: tuple[int, ...] = ()             # filled by ``happens_before``: the events that are complete when it starts
-    done: tuple[int, ...] = ()              # for an event that meets others, the clock at its completion
+    # for an event that synchronizes with other cores, the clock at its completion
+    done: tuple[int, ...] = ()
 
     @property
     def site(self) -> "Site":
         return self.core, self.engine, self.pc
 
 
-Site = tuple[int, Engine, int]              # where an instruction is: its core, its stream, its index in the stream
+Site = tuple[int, Engine, int]              # the site of an instruction: its core, its stream, its index in the stream
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +91,7 @@ class TooLong(Exception):
 
 
 class Choices:
-    """Sides of branches that data decide.
+    """Chooses the sides of branches that data decide.
 
     ``script`` are the first decisions. After that a branch is not taken the first two times, so that a loop runs twice,
     and then taken."""
@@ -99,7 +100,7 @@ class Choices:
         self.script = script
         self.decided: dict[object, bool] = {}
         self.sites: list[tuple[object, bool]] = []
-        self.left = Counter[object]()           # by site, how often the branch was not taken
+        self.left = Counter[object]()           # how often the branch of each site was not taken
         self.of_core: dict[int, dict[object, bool]] = defaultdict(dict)
         self.cut = False
 
@@ -115,7 +116,7 @@ class Choices:
 
     def differ(self, cores: int) -> bool:
         """Return whether some cores took different sides. The checker cannot tell whether they do so in a run, since
-        numbers that cores load from different tiles may be equal or not."""
+        numbers that cores load from different tiles may or may not be equal."""
         sides = [list(self.of_core[core].values()) for core in range(cores)]
         return any(of_core != sides[0] for of_core in sides)
 
@@ -126,8 +127,8 @@ class Choices:
         return len(self.of_core) > 1
 
     def others(self, most: int) -> list[list[bool]]:
-        """Return scripts that differ from this run in one later decision, at most the last ``most``. A branch is not
-        taken at most twice in a run."""
+        """Return scripts for other runs. Each differs from this run in one decision after the script; at most ``most``
+        are returned, for the last decisions. In no run, a branch is left untaken more than twice."""
         ends, not_taken = [], Counter[object]()
         for k, (site, branched) in enumerate(self.sites):
             if k >= len(self.script):
@@ -142,7 +143,7 @@ class Choices:
 
 @dataclass
 class CoreProgress:
-    """The state of a core: where its engines are, its registers and semaphores."""
+    """The state of a core: the next instructions of its engines, its registers and semaphores."""
 
     program: Program
     pc: dict[Engine, int]
@@ -151,7 +152,7 @@ class CoreProgress:
     loaded: LoadedNumbers
     waiting: dict[int, list[Engine]] = field(default_factory=lambda: defaultdict(list))
     meetings: dict[object, int] = field(default_factory=lambda: defaultdict(int))
-    blocked: set[Engine] = field(default_factory=set)       # by a meeting
+    blocked: set[Engine] = field(default_factory=set)       # engines that wait for other cores
     # By branch, the registers of its engine when it last branched back, if the engine has loaded none since
     turns: dict[Engine, dict[int, list[Number]]] = field(default_factory=lambda: defaultdict(dict))
     # By lane, the transfers of a queue from the first one on that waits for other cores
@@ -171,7 +172,7 @@ class StreamTrace:
                 self.lane_of[core, key] = len(self.lane_of)
         self.lanes: list[list[Event]] = [[] for _ in self.lane_of]
         self.is_queue = [isinstance(key, int) for _, key in self.lane_of]
-        self.alone: set[str] = set()            # meetings with cores that are not there
+        self.alone: set[str] = set()            # waits for cores that have no program
         self.executed = 0
         self.cores = [CoreProgress(p, {e: 0 for e, s in p.streams.items() if s},
                                 {e: [UNSET] * isa.REGISTERS for e, s in p.streams.items() if s},
@@ -179,7 +180,7 @@ class StreamTrace:
                       for core, p in enumerate(programs)]
         self.gatherings: dict[tuple[object, int], list[Event]] = {}
         self.unmet: dict[Event, None] = {}      # transfers that wait for other cores
-        self.exchanged = set[object]()          # operations of cores that met, whose operands fit
+        self.exchanged = set[object]()          # operations that exchange data and whose operands fit each other
         self.ready: deque[tuple[int, Engine]] = deque(
             (core, engine) for core, state in enumerate(self.cores) for engine in state.pc)
         while self.ready:
@@ -203,7 +204,7 @@ class StreamTrace:
             raise deadlock(waiters, self.programs)
 
     def advance(self, core: int, engine: Engine) -> None:
-        """Run an engine until it ends or blocks."""
+        """Run an engine until its stream ends or it blocks."""
         state = self.cores[core]
         stream = state.program.streams[engine]
         while (pc := state.pc[engine]) < len(stream) and engine not in state.blocked:
@@ -224,7 +225,7 @@ class StreamTrace:
                 raise error.located(instruction.location) from None
 
     def begin(self, instruction: isa.Instruction, core: int, engine: Engine, pc: int) -> Event:
-        """Return the next event of an engine, with the values of its operation's symbols, in the lanes where it is."""
+        """Return the next event of an engine, with the values of its operation's symbols, and add it to its lanes."""
         self.executed += 1
         if self.executed > self.limit:
             raise TooLong
@@ -250,7 +251,7 @@ class StreamTrace:
         return event
 
     def meets_others(self, event: Event) -> bool:
-        """Record the arrival of an event that meets other cores; return whether it does."""
+        """Return whether an event synchronizes with other cores. If so, record its arrival."""
         op = event.instruction.op
         if not isinstance(op, Meeting) or op.between != PROGRAMS:
             return False
@@ -264,7 +265,8 @@ class StreamTrace:
         return True
 
     def perform(self, event: Event) -> None:
-        """Complete an event that meets no other core, unless its queue waits for one that does."""
+        """Complete an event that synchronizes with no other core, unless it is behind a transfer of its queue that
+        does."""
         self.steps.append(event)
         if event.queue_lane >= 0 and (waiting := self.cores[event.core].behind[event.queue_lane]):
             event.later = True
@@ -288,8 +290,8 @@ class StreamTrace:
             self.ready.extend((core, engine) for engine in engines)
 
     def meet(self, members: tuple[int, ...], key: Hashable, event: Event) -> None:
-        """Record that an event has arrived at a meeting of cores, which match by ``key`` and order: its engine blocks,
-        a transfer does not. The last arrival completes all."""
+        """Record that an event has arrived at a synchronization of cores, whose events match by ``key`` and order. An
+        engine then blocks; a transfer does not block its engine. The last arrival completes all."""
         state = self.cores[event.core]
         event.met = event.later = True
         if event.queue_lane >= 0:
@@ -324,7 +326,7 @@ class StreamTrace:
                 self.ready.append((arrived.core, arrived.engine))
 
     def completed_with(self, event: Event) -> list[Event]:
-        """Return the events that complete when an event has met the other cores. A transfer that has to wait for an
+        """Return the events that complete when an event has synchronized with the other cores. A transfer behind an
         earlier one of its queue completes with that one."""
         if event.queue_lane < 0:
             return [event]

@@ -21,7 +21,7 @@ class UnorderedAccesses(StreamViolation):
     why = "engines and queues run side by side; only semaphores order them"
     fix = "{wait}"
     conflict: Conflict
-    tensor: str                 # in HBM; "" on chip
+    tensor: str                 # the tensor, for memory in HBM; "" on chip
 
 
 class UnwrittenBytes(StreamViolation):
@@ -96,7 +96,8 @@ class BrokenByInstruction(StreamViolation):
 
 
 def in_source_order(conflict: Conflict) -> Conflict:
-    """Return the conflict whose access comes first in the kernel; the order in the trace is arbitrary."""
+    """Return the conflict with the access first that comes first in the kernel, since the order of the trace is
+    arbitrary."""
     first_location, second_location = conflict.first.instruction.location, conflict.then.instruction.location
     if first_location is None or second_location is None or first_location.file != second_location.file or (
             first_location.line <= second_location.line):

@@ -13,12 +13,12 @@ from nki_mlir.targets.neuron.checker.conflicts import Conflict
 from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
 from nki_mlir.targets.neuron.order import EngineStep, QueueStep, Step
 
-HELD_ENGINE = isa.COMPLETIONS - 1       # the DMA engine that holds up its report
+HELD_ENGINE = isa.COMPLETIONS - 1       # the DMA engine whose report is delayed
 
 
 @dataclass
 class QueueProgress:
-    """A queue: its triggered transfers, and how many of them each DMA engine has reported. The data of a transfer move
+    """A queue: its triggered transfers, and how many of these each DMA engine has reported. The data of a transfer move
     with the last report."""
 
     core: int
@@ -29,7 +29,7 @@ class QueueProgress:
 
 class Witness:
     """Replays a trace, and delays the first access of a conflict until the second has run. ``steps`` are the steps up
-    to that second access; empty if the replay does not reach it, or if the cores wait for each other."""
+    to the second access; none if the replay does not reach it, or if cores wait for each other."""
 
     def __init__(self, trace: StreamTrace, conflict: Conflict) -> None:
         self.trace, self.delayed, self.wanted = trace, conflict.first, conflict.then
@@ -47,7 +47,7 @@ class Witness:
             self.steps.clear()
 
     def advance(self) -> bool:
-        """Advance each engine and queue as far as possible. Return whether one advanced."""
+        """Advance each engine and queue as far as possible. Return whether any advanced."""
         before = len(self.steps)
         for lane, events in enumerate(self.trace.lanes):
             if self.trace.is_queue[lane] and not self.done:
@@ -58,7 +58,7 @@ class Witness:
         return len(self.steps) > before
 
     def execute(self, event: Event) -> bool:
-        """Execute an engine's next instruction, unless it waits or is held back."""
+        """Execute an engine's next instruction, unless it waits or is delayed. Return whether it was executed."""
         semaphores = self.semaphores[event.core]
         if any(semaphores[wait.semaphore] < wait.value for wait in event.instruction.waits):
             return False
@@ -81,8 +81,8 @@ class Witness:
         return True
 
     def report(self, queue: QueueProgress) -> None:
-        """Complete all transfers, except the DMA engine's part of the transfer that is held back, and of those after
-        it."""
+        """Let the DMA engines report all transfers, except one engine's parts of the delayed transfer and of those
+        after it."""
         for engine in range(isa.COMPLETIONS):
             while (number := queue.reported[engine]) < len(queue.triggered):
                 event = queue.triggered[number]
@@ -102,5 +102,6 @@ class Witness:
 
 
 def witness_of(trace: StreamTrace, conflict: Conflict) -> Sequence[Step]:
-    """Return the steps up to the later access, before the earlier one completes, or none if there is no such order."""
+    """Return the steps of an order in which the later access runs before the earlier one completes; none if there is no
+    such order."""
     return Witness(trace, conflict).steps

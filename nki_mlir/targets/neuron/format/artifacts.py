@@ -70,7 +70,7 @@ def is_artifact(data: bytes) -> bool:
 
 def pack_kernel(programs: "Sequence[Program]") -> bytes:
     """Write the NEFF of programs that run together, one on each core."""
-    from nki_mlir.targets.neuron.format.container import encode_program  # start-up: traces are read without
+    from nki_mlir.targets.neuron.format.container import encode_program  # start-up: not needed for traces
     manifest = {"format": NEFF, "version": VERSION, "kernel": programs[0].kernel, "target": programs[0].target,
                 "mode": "optimized", "cores": len(programs)}
     if programs[0].static_descriptors:
@@ -122,8 +122,8 @@ def unpack_trace(data: bytes, name: str) -> NtffContent:
 
 @contextmanager
 def reads_profile(name: str) -> Iterator[None]:
-    """Raise ``ForeignFile`` in the ``with`` block where the profile of the NTFF called ``name`` is not as a capture
-    wrote it: it is read when it is shown."""
+    """Raise ``ForeignFile`` if the ``with`` block, which shows the profile of the NTFF called ``name``, finds that no
+    capture wrote it so."""
     try:
         yield
     except NkiMlirError:
@@ -166,7 +166,8 @@ def _packed(members: dict[str, bytes]) -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as out:
         for name, data in members.items():
-            out.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)         # 1980, for equal bytes
+            # 1980, so that equal contents have equal bytes
+            out.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return archive.getvalue()
 
 
@@ -178,7 +179,7 @@ def _unpacked(data: bytes, name: str, description: str, form: str) -> dict[str, 
         manifest = _dictionary(members[MANIFEST])
     except NkiMlirError:
         raise
-    except Exception as error:              # zipfile and zlib raise a dozen kinds for damaged archives
+    except Exception as error:              # zipfile and zlib raise a dozen kinds of errors for damaged archives
         raise ForeignFile(name=name, what=description, reason=f"it cannot be unpacked ({error})") from None
     if manifest.get("format") != form:
         raise ForeignFile(name=name, what=description, reason=f"it is a {_short(manifest.get('format'))}")

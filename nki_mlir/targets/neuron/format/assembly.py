@@ -17,12 +17,12 @@ from nki_mlir.targets.neuron.format import assembly_operation
 from nki_mlir.targets.neuron.validate import WAITS, Validator
 
 VERSION = 1
-DIGITS = 40                     # digits of an integer: an address has at most 20
+DIGITS = 40                     # most digits of an integer: an address has at most 20
 LONG_INTEGER = re.compile(rf"\d{{{DIGITS + 1},}}")
-DATA_LINE = 64                  # bytes of a constant in a line
-LINE_BYTES = 128                # of the limit on a text for each of its lines, as printed lines have
-CORES = 256                     # programs of a text
-WIDTH = 1 << 16                 # characters of a line other than data, which holds one instruction
+DATA_LINE = 64                  # bytes of a constant in each line
+LINE_BYTES = 128                # bytes of the limit on a text for each of its lines, about those of a printed line
+CORES = 256                     # most programs of a text
+WIDTH = 1 << 16                 # most characters of a line that is not data: it has one instruction
 
 
 def print_program(program: Program) -> str:

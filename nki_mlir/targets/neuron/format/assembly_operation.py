@@ -21,7 +21,7 @@ from nki_mlir.targets.neuron.validate import RANK
 
 NAME = r"[A-Za-z_][\w.]*"
 INTEGER = r"-?\d+"
-INTEGERS = rf"(?:{INTEGER}(?:,{INTEGER})*,?)?"     # matches in only one way, so that backtracking stays short
+INTEGERS = rf"(?:{INTEGER}(?:,{INTEGER})*,?)?"     # each text matches in only one way, so that backtracking stays short
 WORD = re.compile(r"[\w.+-]+")
 
 
@@ -49,7 +49,7 @@ def operation_text(op: Op | Control, queue: int | None = None) -> str:
         if name == "engine":
             continue
         text = attribute_text(value, kind, op.symbols)
-        # As text, because -0.0 is not 0.0.
+        # Compared as text, because -0.0 is not 0.0.
         if name not in op.defaults or text != attribute_text(op.defaults[name], kind, ()):
             parts.append(f"{name}={text}")
     channels = next((t.partitions for _, t in op.operands() if t.on_chip), None)
@@ -115,7 +115,7 @@ def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -
 
 
 def address_text(tile: Tile, symbols: tuple[Register, ...]) -> str:
-    """Return the start of a tile, then the terms that registers add, in bytes, or in partitions if a term ends in p."""
+    """Return the start of a tile and the terms that registers add, in bytes, or in partitions if a term ends in p."""
     free = program.scaled(tile.access.free, tile.dtype.itemsize)
     terms = []
     if tile.space == HBM:
@@ -140,8 +140,8 @@ def byte_text(offset: int) -> str:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-SHOWN = 200                     # characters of a text in an error
-TERMS = 2 * REGISTERS           # of an address: each register adds bytes, and partitions
+SHOWN = 200                     # most characters of a text in an error
+TERMS = 2 * REGISTERS           # most terms of an address: each register adds bytes, and partitions
 _SPACES = re.compile(" +").match
 _pattern = cache(re.compile)         # memoize the few patterns: the memo of ``re`` is slower
 

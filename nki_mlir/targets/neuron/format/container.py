@@ -46,7 +46,7 @@ def encode_program(program: Program) -> bytes:
     for engine, stream in program.streams.items():
         sections[CODE[engine]] = b"".join(located(encoder, i, engine) for i in stream)
     sections[b"LOCS"] = b"".join(LOCATION.pack(*location) for location in encoder.locations.numbers)
-    if program.live:                # after the strings of instructions, whose numbers have 16 bits
+    if program.live:                # added after the strings of instructions, whose numbers have 16 bits
         sections[b"LIVE"] = b"".join(NUMBER.pack(string(str(live))) for live in program.live)
     texts = [s.encode() for s in encoder.strings.numbers]
     sections[b"STRS"] = b"".join(NUMBER.pack(len(t)) + t for t in texts)

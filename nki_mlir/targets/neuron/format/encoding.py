@@ -30,7 +30,7 @@ TERM = struct.Struct("<BBHi")               # register, unit (0 bytes, 1 partiti
 SPACES = {SBUF: 1, PSUM: 2, HBM: 3}
 HAS_UPDATE, HAS_QUEUE, HAS_LOCATION = 1, 2, 4
 INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
-BROADCAST = 0x8000                          # in lanes: all read one partition
+BROADCAST = 0x8000                          # in the field of lanes: all lanes read one partition
 WAITS = 3
 DTYPES = (*ALL, *MICROSCALING)             # by number
 NUMBER_OF_DTYPE = {dtype: number for number, dtype in enumerate(DTYPES)}
@@ -83,11 +83,11 @@ class Encoder:
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
-        # By the layout of dimensions and by the tile, which equals itself only.
+        # By the layout of dimensions and by the tile, which is equal only to itself.
         self.tiles: dict[struct.Struct, dict[Tile, bytes]] = {ENGINE_DIM: {}, MEMORY_DIM: {}}
         self.waits: dict[Wait, bytes] = {}
         self.dims: dict[tuple[tuple[tuple[int, int], ...], struct.Struct], bytes] = {}
-        self.kinds: dict[OperationKind, bytes] = {}             # attributes without registers
+        self.kinds: dict[OperationKind, bytes] = {}             # encoded attributes without registers
         self.location_numbers: dict[Location, int] = {}
         self.signals: dict[Update | None, bytes] = {None: bytes(UPDATE.size)}
         self.encodable: set[type[Op]] = set()
