@@ -303,8 +303,9 @@ class Builder:
 
     def known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
                          ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Memo] | None:
-        """Return an operation that differs only in its buffers, and in where its tiles start, from one that was
-        verified, without mask, limits and symbols; None if there is none."""
+        """Return the operation on these views, without verifying it, and its operands. Return None unless an operation
+        of the same form, without mask, limits and symbols, has been verified. Operations of one form differ only in
+        their buffers and in the starts of their tiles."""
         if cls.has_linear_attributes:
             return None
         operand_views: list[View] = []

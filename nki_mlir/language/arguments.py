@@ -169,7 +169,7 @@ def explained(error: Exception, values: Mapping[str, object]) -> Exception:
 def subscripted(traceback: TracebackType | None, values: Mapping[str, object]) -> Any:
     """Return the variable whose element the user's code reads or writes where an exception was raised.
 
-    Return ``NOTHING`` if the code does neither, or if the variable is None and no argument of its name is.
+    Return ``NOTHING`` if the code does neither, or if the variable is None, unless the argument of its name is None.
     """
     at, raising = raised_at(traceback), None
     while traceback is not None:

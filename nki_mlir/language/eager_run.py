@@ -148,7 +148,7 @@ def report_races(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
 
 
 def ask_capture(kernel: EagerKernel, bound: Bound, launch: Launch, programs: Sequence[EagerBuilder]) -> None:
-    """If there is a doubt, raise the error that capture finds in scopes and in dependences between iterations.
+    """Raise the error that capture finds in scopes and in dependences between iterations, if the run left a doubt.
 
     Races are reported, too: capture's, or this run's if capture cannot take the kernel.
     """

@@ -145,7 +145,7 @@ class NKIObject(metaclass=ObjectType):
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Runs after the fields are assigned."""
+        """Do nothing. A subclass overrides this to run code after its fields are assigned."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)

@@ -35,8 +35,8 @@ class MaskOfProduct(KernelError):
 
 
 def product_shape(op: str, stationary: View, moving: View, mask: object) -> tuple[int, ...]:
-    """Return the result's shape. Raise an error for an operand that is too large, before the result's shape is checked,
-    and for a mask of two dimensions whose second may be M or N, since the operands do not decide which."""
+    """Return the result's shape. Raise ``TooLarge`` for an operand that is too large, before the result's shape is
+    checked. Raise ``MaskOfProduct`` for a mask of two dimensions if its second one may be M as well as N."""
     for label, tile, limit in (("stationary", stationary, Machine.stationary_free_max),
                                ("moving", moving, Machine.moving_free_max)):
         if prod(tile.shape[1:]) > limit:

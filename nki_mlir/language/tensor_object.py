@@ -91,8 +91,7 @@ def called_name() -> str:
 
 
 def refuse_math() -> None:
-    """If the kernel is calling a function of Python's ``math``, to which a tile cannot give its value, raise that
-    error."""
+    """Raise an error if the kernel is calling a function of Python's ``math``, since a tile has no value for it."""
     at = user_location()
     if called := re.match(r"math\.(\w+)\(", linecache.getline(at.file, at.line)[at.column:at.end_column]):
         raise host_function("math", called[1])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Judges accesses to the same memory by iterations of parallel loops, and by programs of a grid.
 
-A pair of touches, one of which writes, is proved disjoint, or is a race (with an element that both touch), or is
-undecided, because data select the elements or the proof takes too long. Undecided pairs are checked when the kernel
-runs.
+A pair of touches, one of which writes, gets one of three verdicts. The touches are disjoint, or they race on an element
+that both touch, or the pair is undecided, because data select the elements or the proof takes too long. Undecided pairs
+are checked when the kernel runs.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence

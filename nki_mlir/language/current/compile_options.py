@@ -58,7 +58,7 @@ class CompileOptions:
         return replace(self, pipeline_options=(*unchanged, *options))
 
     def clear_pipeline_options(self, *prefixes: str) -> "CompileOptions":
-        """Return a copy without the options whose names begin with a prefix, or without any if no prefix is given."""
+        """Return a copy without the options whose names begin with a prefix; without prefixes the copy has none."""
         remaining = [o for o in self.pipeline_options if prefixes and not o.startswith(prefixes)]
         return replace(self, pipeline_options=tuple(remaining))
 

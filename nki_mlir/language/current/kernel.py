@@ -361,7 +361,7 @@ def kernel_of(function: object) -> Kernel:
 
 
 def instead_of(option: str) -> str:
-    """Say what to do instead of an option of older releases: this generation's decorator has none."""
+    """Return the fix for an option of older releases: this generation's decorator has no options."""
     return (f"set {TARGET.name} to trn1, trn2 or trn3" if option == "platform_target" else "leave it out") + (
         f": {option}= is an option of older releases")
 

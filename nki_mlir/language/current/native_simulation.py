@@ -263,8 +263,8 @@ VENDOR_NAMES = "nki.isa", "nki.language"            # the modules in which progr
 
 @functools.cache
 def originals() -> list[dict[str, object]]:
-    """Return, memoized, the public functions of this package's isa module and of its language module, by name; none of
-    a module that is not loaded, since a kernel that uses one has loaded it."""
+    """Return the public functions of this package's modules ``isa`` and ``language``, by name. A module that is not
+    loaded has none here: a kernel that uses it has loaded it. Memoized."""
     modules = [sys.modules.get(f"{__package__}.{name}") for name in ("isa", "language")]
     return [{name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
             if module is not None else {} for module in modules]

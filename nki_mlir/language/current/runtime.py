@@ -103,7 +103,7 @@ class SpikeTensor:
         return elements
 
     def write_from_numpy(self, array: np.ndarray) -> None:
-        """Overwrite the tensor with the bytes of an array. Raises ValueError if the number of bytes differs."""
+        """Overwrite the tensor with the bytes of an array. Raise ValueError if the number of bytes differs."""
         if array.nbytes != self.tensor_ref.nbytes:
             raise ValueError(f"the array has {array.nbytes} bytes, the tensor {self.tensor_ref.nbytes}")
         data = np.frombuffer(np.ascontiguousarray(array).tobytes(), self.dtype)
@@ -176,7 +176,7 @@ class SpikeModel:
     @classmethod
     def load_from_neff(cls, neff_path: str | Path, name: str | None = None, core_id: int = 0, cc_enabled: bool = False,
                        rank_id: int = 0, world_size: int = 1) -> "SpikeModel":
-        """Load the kernel in a file. Raises ``NrtError`` if the file cannot be read or contains no kernel."""
+        """Load the kernel in a file. Raise ``NrtError`` if the file cannot be read or contains no kernel."""
         check_core(core_id)
         try:
             content = unpack_kernel(read_archive(neff_path), str(neff_path))
@@ -223,7 +223,7 @@ class SpikeModel:
                 for t in self.allocate_output_tensors()}
 
     def checked(self, tensors: Mapping[str, SpikeTensor], infos: Mapping[str, TensorInfo], subject: str) -> None:
-        """Check tensors against the kernel's inputs or outputs. Raises ValueError for other names, AssertionError for
+        """Check tensors against the kernel's inputs or outputs. Raise ValueError for other names, AssertionError for
         other shapes, dtypes and cores."""
         if set(tensors) != set(infos):
             raise ValueError(f"the {subject} of {self.name} are {', '.join(infos)}; got {', '.join(tensors) or 'none'}")
@@ -408,7 +408,7 @@ class ModelTensors(NamedTuple):
 
 
 def bytes_of(tensor: SpikeTensor, offset: int, size: int | None) -> np.ndarray:
-    """Return a view of bytes of a tensor. Raises ``SpikeError`` if the tensor does not contain them all."""
+    """Return a view of bytes of a tensor. Raise ``SpikeError`` if the tensor does not contain them all."""
     flat = tensor.tensor_ref.reshape(-1).view(np.uint8)
     end = len(flat) if size is None else offset + size
     if not 0 <= offset <= end <= len(flat):

@@ -257,8 +257,8 @@ class Function:
         return BoundArgument(at, target, take, kind)
 
     def target(self, parameter: str) -> str | None:
-        """Return the parameter of the function to which a signature's parameter maps; "" if it has no effect, None if
-        it maps to none."""
+        """Return the function's parameter for a signature's parameter: "" for one that has no effect, None if the
+        function has no such parameter."""
         for name in (parameter, *table.other_names(self.name, parameter)):
             if name in self.parameters:
                 return name

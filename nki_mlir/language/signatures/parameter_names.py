@@ -67,8 +67,8 @@ def parameter_text(parameter: inspect.Parameter) -> str:
 
 def name_operand(error: HostOperand, function: str, signature: inspect.Signature, arguments: Mapping[str, object]
                  ) -> None:
-    """In the error for a value that is not a tensor, replace the operand by the parameter for which the user passed the
-    value."""
+    """Name the parameter for which the user passed a value, instead of the operand, in the error for a value that is
+    not a tensor."""
     parameter = next((name for name, value in arguments.items() if value is error.operand), None)
     if parameter is not None and error.values["op"] == UNNAMED:
         error.values.update(operand=parameter, op=function, form=form_of(function, signature))
