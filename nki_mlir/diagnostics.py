@@ -214,7 +214,7 @@ EXCERPT = 200  # columns of a source line that an error shows: in a longer line,
 
 
 def excerpt(at: Location) -> list[str]:
-    """Return the source line with a caret under the expression; none if the source cannot be read or is not known."""
+    """Return the source line, and a line with a caret under the expression; [] for a source that cannot be shown."""
     try:
         text = linecache.getline(at.file, at.line).rstrip("\n") if is_known_source(at.file) else ""
     except LookupError:                 # the file declares a codec that is no encoding of texts, such as rot13

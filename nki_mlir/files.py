@@ -105,7 +105,7 @@ def descriptor_of(name: str) -> int | None:
 
 
 def status_of(name: str) -> os.stat_result | None:
-    """Return the status of the file behind links, None if there is none; a name that no file can have is an error."""
+    """Return the status of the file behind links, None without a file; raise ``OSError`` for an impossible name."""
     try:
         return os.stat(name)
     except FileNotFoundError:

@@ -188,8 +188,8 @@ class _Scan:
 
 
 def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for numbers of at least ``LARGE`` digits, the character before each (0 at the beginning), and
-    its digits."""
+    """Return the character before each number of at least ``LARGE`` digits (0 at the beginning), and the count of its
+    digits."""
     digit = characters - ord("0") <= 9                          # smaller characters wrap around
     begins = digit.copy()                                       # whether LARGE digits begin at a character
     for distance in range(1, LARGE):

@@ -29,7 +29,7 @@ class SymbolValues:
 
 
 def span_of(value: Value, pinned: Mapping[Value, Span] = EMPTY) -> Span:
-    """Return the least and greatest value of an index value; raises ``UnknownSymbol``."""
+    """Return the least and greatest value of an index value; raise ``UnknownSymbol`` for other values."""
     if value in pinned:
         return pinned[value]
     op = defining(value)

@@ -52,8 +52,8 @@ def extremes(form: Linear, counts: Sequence[int], interval: Interval) -> tuple[i
 
 
 def verdict(equal: bool, low: int, high: int) -> bool | None:
-    """Return whether all values in ``low..high`` are 0 (``equal``) or not negative: True if all are, False if none is,
-    else None."""
+    """Return True if all values in ``low..high`` are at least 0 (with ``equal``: are 0), False if none is, else
+    None."""
     if high < 0 or (equal and low > 0):
         return False
     if equal:
@@ -134,7 +134,7 @@ def shrink(op: Op) -> Op | None:
         return None
 
     def undecided(constraints: Mask) -> Mask:
-        """The constraints over the axes of the box, without constraints that always hold."""
+        """Return the constraints over the axes of the box, without constraints that always hold."""
         moved = (c._replace(form=c.form.moved(starts)) for c in constraints)
         return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
     remaining = undecided((*open_constraints, *(c for c in mask if c.form.symbols)))
@@ -280,7 +280,7 @@ def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:
 
 
 def on_group(op: O, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]], Tile]) -> O:
-    """Return the operation on tiles of one group, which ``tile(field, operand, shape)`` creates; raises ``UnderMask``
+    """Return the operation on tiles of one group, which ``tile(field, operand, shape)`` creates; raise ``UnderMask``
     if it breaks a rule."""
     axes = op.iteration().axes
     fields = op.attribute_values() | {f.name: tile(f.name, t, group.shape(axes[f.name], t)) for f, t in op.operands()}

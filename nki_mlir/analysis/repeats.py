@@ -4,9 +4,9 @@
     load 0, add, load 8, add, store 0, load 100, add, load 108, add, store 1, ...
     for 2: (for 2: load + 8, add), store          moving by 100, 100, 1
 
-Two operations can be iterations of one if they have the same form and differ only in the starts of their tiles,
-indices and conditions, by the same step in each iteration, and in buffers that each iteration allocates and only it
-uses. The order of operations does not change.
+Operations can be iterations of one if they have the same form. Between iterations the starts of their tiles, indices
+and conditions must move by the same steps. Buffers may differ if each iteration allocates them and no other one uses
+them. The order of operations does not change.
 """
 
 from collections import deque

@@ -193,8 +193,8 @@ class _Block:
 
     def finish(self, reader: TileReader, nest: TileNest, op: Operation, following: int | None, start: Operation
                ) -> tuple[TileNest, TileReader] | None:
-        """If the next operation converts all of the fold's result, return the fold so that it writes the next
-        operation's result.
+        """Return the fold with the result of the next operation as its target, if that operation converts all of the
+        fold's result; else None.
 
         Nothing else may read the buffer of the fold's result, and the fold may not read elements that it then writes.
         """

@@ -13,8 +13,8 @@ from nki_mlir.scalar.predicates import EQ, SGE
 class Numbering:
     """Numbers SSA values as symbol positions: an op's own symbols first, others in the order of use.
 
-    ``forms`` has the linear forms of values that were visited; None for one whose visit is not finished, because a
-    verifier sees IR before it is known that no value depends on itself.
+    ``forms`` has the linear forms of visited values, and None for a value during its visit: a verifier may see IR in
+    which a value depends on itself.
     """
 
     def __init__(self, symbols: Sequence[Value]) -> None:

@@ -283,11 +283,11 @@ class Op:
         return any([source == name for source, _ in self.sources()]) and not self.overwrites(name)
 
     def unread_tiles(self) -> Sequence[str]:
-        """Return the tiles that it declares to read only because elements that it does not write stay unchanged."""
+        """Return the tiles that the class declares to read only because other elements than the written ones stay."""
         return ()
 
     def unchanged_tiles(self) -> Sequence[str]:
-        """Return the tiles that it declares to write, but leaves as they are on the rank that runs."""
+        """Return the tiles that the class declares to write, but that stay unchanged on the rank that runs."""
         return ()
 
     def targets(self) -> list[tuple[str, Tile]]:
@@ -300,7 +300,7 @@ class Op:
     # -- defined by subclasses -----------------------------------------------------------------------------------------
     @property
     def runs_on(self) -> Engine:
-        """The engine in whose stream it is."""
+        """The engine whose stream has the operation."""
         return ENGINE_NAMED.get(self.engine) or Engine(self.engine)
 
     def verify(self, check: Check) -> None:
@@ -355,8 +355,8 @@ class Op:
         return "" if function is None else table_of(function)
 
     def work(self) -> Work:
-        """Return the work of its engine under ``law``, for which the machine has costs. For a transfer, it is the work
-        to issue it."""
+        """Return the work of the engine under ``law``, for which the machine has costs; for a transfer, the work of
+        issuing it."""
         if self.queued:
             return ISSUE
         if not self.law:
@@ -365,7 +365,7 @@ class Op:
         return Work(self.law, getattr(self, self.walked).free_elements, turns)
 
     def busy_ns(self, machine: Machine) -> float:
-        """Return how long its engine is busy with it."""
+        """Return the time in ns for which the engine is busy with the operation."""
         return machine.cost(self.runs_on, self.work()).busy
 
 
@@ -429,12 +429,12 @@ class NisaOp(Op):
 
     @property
     def runs_on(self) -> Engine:
-        """Its engine, or the first that can run it, which decides its arithmetic."""
+        """The engine that the kernel names, else the first that can run the instruction, whose arithmetic holds."""
         chosen = ENGINE_NAMED.get(self.engine) or Engine(self.engine)
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
 
     def same_on(self, engine: Engine) -> bool:
-        """Return whether it computes the same values on another of its engines."""
+        """Return whether the instruction computes the same values on another of its engines."""
         return on_engine(self, engine).compute is self.compute
 
 

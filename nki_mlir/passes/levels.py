@@ -38,6 +38,6 @@ class IllegalAtLevel(NkiMlirError):
 
 
 def check_level(module: Module, level: Level, stage: str) -> None:
-    """Check that every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
+    """Check that every operation is legal at the level; raise ``IllegalAtLevel`` at the first that is not."""
     for op in operations_of(module, lambda name: not level.allows(name)):
         raise IllegalAtLevel(op=op.name, level=level.title, when=stage).located(location_of(op))

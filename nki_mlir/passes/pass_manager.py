@@ -214,7 +214,7 @@ def is_upstream_pass(name: str) -> bool:
 
 
 def upstream_pass(name: str, options: str) -> Pass:
-    """Return MLIR's pass of that name; raises ``UnknownPass`` or ``UpstreamOption``. A pass of functions, or of another
+    """Return MLIR's pass of that name; raise ``UnknownPass`` or ``UpstreamOption``. A pass of functions, or of another
     operation, runs on each of these operations in the module."""
     text = f"{name}{{{options}}}" if options else name
     manager = load("passmanager").PassManager

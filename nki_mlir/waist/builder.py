@@ -43,7 +43,7 @@ class StructuredBuilder:
     """Emits the structured operations that replace an operation."""
 
     def __init__(self, aliases: frozenset[Value] = frozenset()) -> None:
-        """``aliases``: buffers that may overlap each other."""
+        """Create a builder; the buffers ``aliases`` may overlap each other."""
         self.aliases = aliases
         self.writer = Writer()
         self.stays = False
@@ -351,7 +351,7 @@ class Template:
     """
 
     def __init__(self, operands: Sequence[Value], written: Sequence[Operation]) -> None:
-        """``written`` uses ``operands``, which are values, and its own results."""
+        """Create a template from the operations ``written``, which use ``operands`` and each other's results."""
         number_of = {value: k for k, value in enumerate(operands)}
         total = len(operands)
         self.steps: list[tuple[Operation, list[int]]] = []        # an operation, and the sources of its operands

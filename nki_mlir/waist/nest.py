@@ -63,8 +63,8 @@ class Step:
 
     ``kind`` is constant, position, convert, wrap, bitcast, alu, activation, math, gather or lookup; ``name`` the
     function; ``operands`` are numbers of values: the inputs, then the outputs' old values, then the steps' results, in
-    order. ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), the linear form of a
-    position over axes and symbols, or the number of the table that a gather reads, at the row that its operand selects.
+    order. A constant has its value as ``number`` (a float as text, which tells -0.0 from 0.0), a position its linear
+    form over axes and symbols, and a gather the number of the table that it reads at the row that its operand selects.
     A lookup reads the element of its second operand, an input that is a table, at the bits of its first one, a float of
     16 bits.
     """
