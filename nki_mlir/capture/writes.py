@@ -91,8 +91,8 @@ class FirstUses:
 
     def __init__(self) -> None:
         self.open: dict[Buffer, Covering | FirstPart | None] = {}      # buffers that are unused, or partly written
-        self.zeros: dict[Buffer, bool] = {}             # buffers that get a memset; whether the kernel relies on it
-        self.states: set[Buffer] = set()                # buffers of an engine, or of checks
+        self.zeros: dict[Buffer, bool] = {}             # buffers that get a memset; True for state, which is zero
+        self.states: set[Buffer] = set()                # buffers of engines and of checks
         self.allocations: dict[Buffer, Operation] = {}        # the operation that allocates each
 
     def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:

@@ -319,8 +319,8 @@ class Groups:
             self.repeat(group, first)
 
     def is_known(self, operations: list[TileOperation]) -> bool:
-        """Note the group of one operation, without index values and with each operand in another buffer, if it repeats
-        one: its key has nothing but the outline and the origins. Return whether it repeats one."""
+        """Return whether a single operation repeats an earlier one, and note it. The operation must have no index
+        values, and each operand in another buffer: its key then has only the outline and the origins."""
         _, _, form, used, symbols = operations[0]
         first = self.by_outline.get((form.outline, *[buffer.origin for buffer in used]))
         if first is None or symbols or form.stays or len(set(used)) < len(used):
@@ -330,7 +330,7 @@ class Groups:
         return True
 
     def repeat(self, group: OperationGroup, first: OperationGroup) -> None:
-        """Note that a group repeats the first one with an equal key."""
+        """Note that a group repeats ``first``, which has an equal key."""
         group.number = first.number
         self.firsts[first.number] = first
         self.repeated[group.operations[0].position] = group

@@ -174,14 +174,13 @@ class ClosureState:
             if not stored or (others_ran and slot not in history.doubtful and not is_added_to(before, current)):
                 doubtful[slot] = owner
             else:
-
                 change = history.changes.get(slot)
                 history.changes[slot] = ChangeByCapture(owner, before if change is None else change.base, current)
         history.doubtful = doubtful
         return not doubtful
 
     def warn_of_unseen(self, kernel: str, at: Location | None) -> None:
-        """Warn of the objects that a kernel sees and calls do not compare."""
+        """Warn of the objects that a kernel sees and whose state no call compares."""
         for value in self.unseen:
             kind = type(value).__qualname__
             warn_once(f"kernel {kernel} sees {self._name_of(value)}, an object of {kind}, whose state is not compared "
@@ -361,7 +360,7 @@ class ClosureState:
         if isinstance(value, mutable_state.WEAK):
             return weak_slots(value)
         if value is sys.modules:
-            return None                             # ``_imported`` has those of the user's
+            return None                             # ``_imported`` looks up the user's modules
         slots = mutable_state.held_by(value)
         if slots is None:
             if isinstance(value, type):

@@ -109,7 +109,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.nc_matmul_double_row", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)},
      "'nc_matmul_double_row': it takes no mask: multiply the rows one after the other under a mask"),
     ("nisa.nc_matmul_double_row", {"limits": (Linear(1, (), ((0, -1),)),)},
-     "'nc_matmul_double_row': its operands lie in their tensors"),
+     "'nc_matmul_double_row': the compiler must be able to prove that its operands stay inside their tensors"),
     ("nisa.nc_transpose", {"src": "sbuf PxFx2xf32"}, "'nc_transpose': transposes 2-D tiles, got [4, 6, 2]"),
     ("nisa.nc_transpose", {"src": "sbuf Px129xf32"},
      "size of dimension 1 in 'src[4, 129]' of 'nc_transpose' exceed architecture limitation of 128."),

@@ -70,7 +70,8 @@ class NcMatmulDoubleRowOp(NcMatmulOp, name="nc_matmul_double_row", engines=(Engi
                        f"got {label} {list(tile.shape)} {tile.dtype}",
                        "give both two rows a partition, or multiply the rows one after the other by nc_matmul")
         check.unmasked(": multiply the rows one after the other under a mask")
-        check.rule(not self.limits, "its operands lie in their tensors", "multiply the rows one after the other")
+        check.rule(not self.limits, "the compiler must be able to prove that its operands stay inside their tensors",
+                   "multiply the rows one after the other")
         super().verify(check)
 
     def row(self, number: int) -> NcMatmulOp:

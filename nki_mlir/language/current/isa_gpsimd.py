@@ -34,7 +34,7 @@ def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[
             fix="give 1 to 4 pairs; merge dimensions that are contiguous")
     require(prod(d.count for d in dims) == prod(view.shape[1:]),
             f"{op} pattern {list(pattern)} has {prod(d.count for d in dims)} elements, dst {prod(view.shape[1:])} per "
-            "partition", fix="let the counts of the pattern multiply to the elements of a partition of dst")
+            "partition", fix="choose counts whose product is the number of elements in a partition of dst")
     return dims
 
 
