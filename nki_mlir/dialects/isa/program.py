@@ -77,7 +77,7 @@ class DeviceLiveRange(NamedTuple):
 
     def __str__(self) -> str:
         """Return the range in assembly, as ``t sbuf 0x400 128*512 pe:3-9 act:2-2``."""
-        spans = " ".join(f"{engine.asm}:{begin}-{end}" for engine, begin, end in self.spans)
+        spans = " ".join([f"{engine.asm}:{begin}-{end}" for engine, begin, end in self.spans])
         return f"{self.name} {self.space} {self.address:#x} {self.partitions}*{self.size} {spans}"
 
     @classmethod

@@ -23,11 +23,11 @@ from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
-from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, plain, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, Uses, plain, uses_of
 from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
 from nki_mlir.targets.neuron.codegen.merge_instructions import has_registers
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
+from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
@@ -41,7 +41,7 @@ class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
 
 def coalesce_copies(code: Code, apart: int = APART) -> int:
     """Drop copies if the source can be the destination itself, in place. Return the number of dropped copies."""
-    uses, dropped = dict[DeviceBuffer, BufferUses](), 0
+    uses, dropped = Uses(), 0
     for block in blocks(code.body):
         dropped_copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
@@ -76,7 +76,7 @@ def _may_be_dropped(op: TensorCopyOp, follows: bool) -> bool:
     return follows or (plain(op) and not (op.dst.handle.fixed or op.dst.handle.addresses))
 
 
-def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: Uses,
              follows: bool) -> list[InstructionStep]:
     """Return the instructions that write the copy's source, in order; none if they cannot write its destination
     instead. ``before`` are the instructions before the copy; all of them must be among these."""
@@ -154,7 +154,7 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
     return True
 
 
-def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]) -> None:
+def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: Uses) -> None:
     """Update the uses of the two tiles: the instructions that wrote the source now write the destination, at the copy's
     number."""
     op = copy.op

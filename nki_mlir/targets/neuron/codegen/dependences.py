@@ -95,16 +95,15 @@ class RegionRelations:
 
     def number_new(self) -> None:
         """Add columns for the regions that are new."""
-        for number in range(len(self.memory), len(self.regions)):
-            memory = self.numbers.setdefault(self.memories[number], len(self.numbers))
-            if memory == len(self.compared):
-                self.compared.append([])
-                self.crowded.append(0)
-            self.memory.append(memory)
-            self.first_equal.append(number)
-            self.is_compared.append(0)
-            self.columns.heads.append(-1)
-            self.columns.covers_itself.append(self.regions[number].nest.exact)
+        numbers, begin, end = self.numbers, len(self.memory), len(self.regions)
+        self.memory.extend([numbers.setdefault(memory, len(numbers)) for memory in self.memories[begin:]])
+        self.first_equal.extend(range(begin, end))
+        self.is_compared.extend(bytes(end - begin))
+        self.columns.heads.extend([-1] * (end - begin))
+        self.columns.covers_itself.extend([region.nest.exact for region in self.regions[begin:]])
+        new_memories = len(numbers) - len(self.compared)
+        self.compared.extend([[] for _ in range(new_memories)])
+        self.crowded.extend(bytes(new_memories))
 
     def compare_all(self, memory: Any, read: Any, written: Any) -> None:
         """Compare the regions that have not been compared with the others of their memory."""

@@ -49,6 +49,8 @@ class FillPartitions(RecordsPass, name="fill-partitions", reads=Level.NISA):
 
 def fill_partitions(code: Code, least: int = LEAST) -> int:
     """Give all partitions to iterations of loops over rows, in place. Return the number of changed loops."""
+    if all([type(node) is InstructionStep for node in code.body.nodes]):
+        return 0                                # without loops
     equal, most, changed_loops = EqualPartitions(code), code.machine.partitions, 0
     loading = loading_blocks(code)
     shared = set[DeviceBuffer]()

@@ -36,7 +36,7 @@ from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import Uses, note, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.reuse_loads import extent_of, meet
@@ -58,7 +58,7 @@ class FoldAddresses(RecordsPass, name="fold-addresses", reads=Level.NISA):
 def fold_addresses(code: Code) -> int:
     """Fold index arithmetic into copies in place, and return the number of dropped instructions."""
     dropped = 0
-    uses: dict[DeviceBuffer, BufferUses] = {}
+    uses: Uses | None = None
     for block in blocks(code.body):
         for node in block.nodes:
             if type(node) is InstructionStep and type(node.op) in PATTERNS:
@@ -72,7 +72,7 @@ def fold_addresses(code: Code) -> int:
     return dropped
 
 
-def _fold_in(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses], machine: Machine
+def _fold_in(run: Sequence[InstructionStep], uses: Uses, machine: Machine
              ) -> set[InstructionStep]:
     """Fold sums of a run, from the last to the first; return the instructions that are not needed any more."""
     removed: set[InstructionStep] = set()
@@ -99,7 +99,7 @@ def _fold_in(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses
     return removed
 
 
-def _indices(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> Tile | None:
+def _indices(step: InstructionStep, uses: Uses) -> Tile | None:
     """Return the complete tile of indices that only this instruction writes; None if it is another instruction."""
     (_, tile), *more_targets = step.op.targets()
     buffer_uses = uses[tile.handle]
@@ -138,7 +138,7 @@ def may_overwrite(buffer: DeviceBuffer, index: DeviceBuffer) -> bool:
     return bool(index.addresses or buffer.addresses) or meet(extent_of(index), extent_of(buffer))
 
 
-def _replace(step: InstructionStep, op: Op, uses: dict[DeviceBuffer, BufferUses]) -> None:
+def _replace(step: InstructionStep, op: Op, uses: Uses) -> None:
     for _, tile in step.op.operands():
         uses[tile.handle].readers.pop(step, None)
     writers = {tile.handle: dict(uses[tile.handle].writers) for _, tile in step.op.targets()}
@@ -210,7 +210,7 @@ def _by_index(op: Op, machine: Machine) -> Op:
     return copy if copy is not None and may_replace(copy, [op], machine) else op
 
 
-def _folded(copy: Op, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses], machine: Machine) -> Op | None:
+def _folded(copy: Op, step: InstructionStep, uses: Uses, machine: Machine) -> Op | None:
     """Return the copy that reads the index from which a sum computes the copy's index; None if none accepts the same
     indices, or if it takes longer than both, one after the other."""
     address, written = _address_of(copy), step.op.targets()[0][1]
@@ -229,7 +229,7 @@ def _folded(copy: Op, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses
     return folded if folded.busy_ns(machine) <= copy.busy_ns(machine) + summed.busy + summed.result else None
 
 
-def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> CopyAddress | None:
+def _moved(address: CopyAddress, step: InstructionStep, uses: Uses) -> CopyAddress | None:
     """Return the address as a form of the index that the sum ``step`` reads instead of the index that it computes; the
     field ``index`` of the result is still the latter. None if the sum cannot be part of an address."""
     op = step.op
@@ -261,7 +261,7 @@ def _moved(address: CopyAddress, step: InstructionStep, uses: dict[DeviceBuffer,
                    scale=scale * address.scale, extent=high - low + 1)
 
 
-def _iota_of(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> InstructionStep | None:
+def _iota_of(step: InstructionStep, uses: Uses) -> InstructionStep | None:
     """Return the iota whose numbers a sum adds to the index of each row."""
     if not isinstance(step.op, ScalarTensorTensorOp):
         return None

@@ -18,10 +18,10 @@ from nki_mlir.dialects.op import FRESH, Op, changed
 from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, Uses, uses_of
 from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
+from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 
@@ -32,7 +32,7 @@ class FoldConversions(RecordsPass, name="fold-conversions", reads=Level.NISA):
 
 def fold_conversions(code: Code) -> int:
     """Fold copies into transposes in place, and return the number of dropped copies."""
-    uses, dropped = dict[DeviceBuffer, BufferUses](), 0
+    uses, dropped = Uses(), 0
     for block in blocks(code.body):
         copies: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
@@ -47,7 +47,7 @@ def fold_conversions(code: Code) -> int:
     return dropped
 
 
-def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses: Uses,
                machine: Machine) -> InstructionStep | None:
     """Let a transpose write to the destination of the copy that converts its result. Return the copy, which is then
     unneeded, or None if the transpose cannot."""

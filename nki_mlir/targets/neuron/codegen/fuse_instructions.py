@@ -18,6 +18,7 @@ copies becomes a tensor_copy, which more engines have. Both instructions stay if
 a rule of the target, or run on an engine that the kernel did not name.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -74,41 +75,40 @@ class BufferUses:
     controls: bool = False
 
 
-def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
-    by_buffer: dict[DeviceBuffer, BufferUses] = {}
+Uses = defaultdict[DeviceBuffer, BufferUses]
+
+
+def uses_of(code: Code) -> Uses:
+    by_buffer = Uses(BufferUses)
     for node in nodes_in(code.body):
-        if not isinstance(node, InstructionStep):
-            for tile in tiles_of(node):
-                uses = by_buffer.setdefault(tile.handle, BufferUses())
-                uses.free, uses.controls = False, True
+        if type(node) is InstructionStep:
+            note(by_buffer, node)
             continue
-        note(by_buffer, node)
+        for tile in tiles_of(node):
+            uses = by_buffer[tile.handle]
+            uses.free, uses.controls = False, True
     for buffer, uses in by_buffer.items():
         if buffer.space == HBM or buffer.fixed or buffer.addresses or buffer.attributes:
             uses.free = False
     return by_buffer
 
 
-def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
+def note(uses: Uses, step: InstructionStep) -> None:
     """Note the buffers that a step uses."""
     sources, targets = accessed(step.op)
     for tile in targets:
         if tile is not None:
-            if (buffer_uses := uses.get(tile.handle)) is None:
-                buffer_uses = uses[tile.handle] = BufferUses()
-            buffer_uses.writers[step] = None
+            uses[tile.handle].writers[step] = None
     for tile in sources:
         if tile is not None:
-            if (buffer_uses := uses.get(tile.handle)) is None:
-                buffer_uses = uses[tile.handle] = BufferUses()
-            buffer_uses.readers[step] = None
+            uses[tile.handle].readers[step] = None
 
 
 class _FusedRun:
     """One run of steps, which are taken in order as the first of two."""
 
     def __init__(self, machine: Machine, block: Block, run: Sequence[InstructionStep],
-                 uses: dict[DeviceBuffer, BufferUses], pairs: "FusedPairs") -> None:
+                 uses: Uses, pairs: "FusedPairs") -> None:
         self.machine, self.block, self.uses, self.pairs = machine, block, uses, pairs
         self.steps: list[InstructionStep | None] = list(run)
         self.position = {step: k for k, step in enumerate(run)}
@@ -125,8 +125,10 @@ class _FusedRun:
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
         """Fuse a step with the step that reads its result; return whether that is possible."""
+        if not plain(first.op):
+            return False
         targets = [tile for tile in accessed(first.op)[1] if tile is not None]
-        if (len(targets) != 1 and type(first.op) not in REDUCING) or not plain(first.op):
+        if len(targets) != 1 and type(first.op) not in REDUCING:
             return False
         between = targets[0]
         uses = self.uses[between.handle]
@@ -319,7 +321,7 @@ def in_float32(op: Op) -> bool:
 
 def plain(op: Op) -> bool:
     """Return whether an operation may be fused: it has no effect except on its tiles, and may move."""
-    return not op.acts_outside and not is_pinned(op) and not op.queued
+    return not op.queued and not op.acts_outside and not is_pinned(op)
 
 
 def written_by(step: InstructionStep) -> set[object]:

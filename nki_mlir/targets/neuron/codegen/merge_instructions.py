@@ -29,7 +29,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import RunDependences
-from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, note, plain, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, Uses, note, plain, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
@@ -171,7 +171,7 @@ class _MergedRun:
     the steps in their new order, ``GONE`` where one has joined a group; ``position``: where each is; ``members``: by
     the first step of a group, its steps; ``leader``: the first step of the group of each step, or itself."""
 
-    def __init__(self, block: Block, run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+    def __init__(self, block: Block, run: Sequence[InstructionStep], uses: Uses,
                  forms: MergedForms, before: Sequence[list[int]]) -> None:
         self.block, self.steps, self.uses, self.forms = block, list(run), uses, forms
         self.local = {buffer for buffer in block.buffers

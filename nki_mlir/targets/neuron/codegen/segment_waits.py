@@ -267,7 +267,7 @@ def walked(state: WaitScan) -> WaitScan:
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:
     """Return the group of queues of a transfer: an engine has separate queues for transfers to SBUF and to HBM."""
-    (_, written), *_ = step.op.targets()
+    written = next(tile for tile in type(step.op).tiles_written(step.op.__dict__) if tile is not None)
     return step.op.runs_on, int(written.space == HBM)
 
 

@@ -24,7 +24,7 @@ from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatt
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, IotaOp
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import INT32, UINT32
-from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import Uses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
 
@@ -38,7 +38,7 @@ class StaticIndices(RecordsPass, name="static-indices", reads=Level.NISA):
 
 def static_indices(code: Code) -> None:
     """Replace transfers in place."""
-    uses: dict[DeviceBuffer, BufferUses] = {}
+    uses: Uses | None = None
     for block in blocks(code.body):
         counted: dict[DeviceBuffer, InstructionStep] = {}           # by their tiles of indices
         dropped: set[InstructionStep] = set()

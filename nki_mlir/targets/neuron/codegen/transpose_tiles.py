@@ -20,10 +20,10 @@ from nki_mlir.dialects.nisa.movement import DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, plain, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import Uses, plain, uses_of
 from nki_mlir.targets.neuron.codegen.fusion_patterns import in_one, is_dense
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
+from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.transpose_loads import PERMUTATIONS
 from nki_mlir.targets.neuron.timing.transfers import transpose_rate
@@ -73,7 +73,7 @@ def those_that_stay(count: int, percent: int) -> set[int]:
 def transposed_tiles(code: Code) -> Iterator[TransposedTile]:
     """Yield the copies that the DMA engines can replace, in program order."""
     runs = [run for block in blocks(code.body) for run in runs_of(block.nodes) if has_transposes(run)]
-    uses = uses_of(code) if runs else {}
+    uses = uses_of(code) if runs else Uses()
     for run in runs:
         yield from transposed(run, uses, code.machine)
 
@@ -83,7 +83,7 @@ def has_transposes(run: Sequence[InstructionStep]) -> bool:
     return any([type(step.op) is NcTransposeOp for step in run])
 
 
-def transposed(run: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses], machine: Machine
+def transposed(run: Sequence[InstructionStep], uses: Uses, machine: Machine
                ) -> Iterator[TransposedTile]:
     """Yield the copies of a run that the DMA engines can replace."""
     position = {step: k for k, step in enumerate(run)}

@@ -15,7 +15,7 @@ from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.op import REGISTERS, Op
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import accessed
-from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, Uses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, steps_in
 
@@ -74,7 +74,7 @@ def _is_needed(buffer: DeviceBuffer, uses: BufferUses) -> bool:
     return buffer.role != "local" or uses.controls
 
 
-def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[InstructionStep]:
+def _needed(code: Code, uses: Uses) -> set[InstructionStep]:
     """Return the instructions that have an effect outside, and all that write what these read."""
     waiting = [step for step in steps_in(code.body) if _has_effect(step, uses)]
     needed, reached = set(waiting), set[DeviceBuffer]()
@@ -89,7 +89,7 @@ def _needed(code: Code, uses: dict[DeviceBuffer, BufferUses]) -> set[Instruction
     return needed
 
 
-def _has_effect(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
+def _has_effect(step: InstructionStep, uses: Uses) -> bool:
     op, targets = step.op, step.op.targets()
     return not targets or op.acts_outside or is_pinned(op) or (
         isinstance(op, DataAddressed) and op.mode == "error") or any(

@@ -44,7 +44,7 @@ def encode_program(program: Program) -> bytes:
                           for q in program.queues)}
     sections[b"NOTE"] = b"".join(NUMBER.pack(string(note)) for note in program.notes)
     for engine, stream in program.streams.items():
-        sections[CODE[engine]] = b"".join(located(encoder, i, engine) for i in stream)
+        sections[CODE[engine]] = encoded(encoder, stream, engine)
     sections[b"LOCS"] = b"".join(LOCATION.pack(*location) for location in encoder.locations.numbers)
     if program.live:                # added after the strings of instructions, whose numbers have 16 bits
         sections[b"LIVE"] = b"".join(NUMBER.pack(string(str(live))) for live in program.live)
@@ -53,12 +53,15 @@ def encode_program(program: Program) -> bytes:
     return assembled(sections)
 
 
-def located(encoder: Encoder, instruction: Instruction, engine: Engine) -> bytes:
-    """Encode an instruction. An error gets its source line."""
+def encoded(encoder: Encoder, stream: list[Instruction], engine: Engine) -> bytes:
+    """Encode a stream. An error gets the source line of its instruction."""
+    parts: list[bytes] = []
     try:
-        return encoder.instruction(instruction, engine)
+        for instruction in stream:
+            parts.append(encoder.instruction(instruction, engine))
     except NkiMlirError as error:
-        raise error.located(instruction.location) from None
+        raise error.located(stream[len(parts)].location) from None
+    return b"".join(parts)
 
 
 def assembled(sections: dict[bytes, bytes]) -> bytes:

@@ -32,6 +32,8 @@ HAS_UPDATE, HAS_QUEUE, HAS_LOCATION = 1, 2, 4
 INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
 BROADCAST = 0x8000                          # in the field of lanes: all lanes read one partition
 WAITS = 3
+NO_WAITS = bytes(WAIT.size * WAITS)
+FIXED = HEADER.size + len(NO_WAITS) + UPDATE.size       # bytes before the descriptors
 DTYPES = (*ALL, *MICROSCALING)             # by number
 NUMBER_OF_DTYPE = {dtype: number for number, dtype in enumerate(DTYPES)}
 NUMBER_OF_ENGINE = {engine: number for number, engine in enumerate(ENGINES)}
@@ -85,6 +87,7 @@ class Encoder:
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
         # By the layout of dimensions and by the tile, which is equal only to itself.
         self.tiles: dict[struct.Struct, dict[Tile, bytes]] = {ENGINE_DIM: {}, MEMORY_DIM: {}}
+        self.headers: dict[tuple[int, ...], bytes] = {}         # by their fields
         self.waits: dict[Wait, bytes] = {}
         self.dims: dict[tuple[tuple[tuple[int, int], ...], struct.Struct], bytes] = {}
         self.kinds: dict[OperationKind, bytes] = {}             # encoded attributes without registers
@@ -114,24 +117,25 @@ class Encoder:
             body = b"".join(parts)
         flags, queue, location = 0, 0, 0
         if instruction.queue is not None:
-            flags, queue = flags | HAS_QUEUE, instruction.queue
+            flags, queue = HAS_QUEUE, instruction.queue
         if (at := instruction.location) is not None:
             flags, location = flags | HAS_LOCATION, self.location(at)
-        several_waits, waits = instruction.waits, bytes(WAIT.size * WAITS)
+        several_waits, waits = instruction.waits, NO_WAITS
         if several_waits:
             waits = b"".join([self.waits.get(wait) or self.wait(wait) for wait in several_waits]).ljust(
-                WAIT.size * WAITS, b"\0")
+                len(NO_WAITS), b"\0")
         if update is not None:
             flags |= HAS_UPDATE
         signal = self.signals.get(update)
         if signal is None:
             assert update is not None
             signal = self.signals[update] = signal_of(update)
-        size = HEADER.size + WAIT.size * WAITS + UPDATE.size + len(body)
-        slots = -(-size // SLOT)
-        head = pack(HEADER, lambda: f"the header of {op.mnemonic}", op.opcode, flags, NUMBER_OF_ENGINE[engine], slots,
-                    len(several_waits), queue, present, location)
-        return b"".join([head, waits, signal, body, bytes(slots * SLOT - size)])
+        slots = -(-(FIXED + len(body)) // SLOT)
+        fields = op.opcode, flags, NUMBER_OF_ENGINE[engine], slots, len(several_waits), queue, present, location
+        head = self.headers.get(fields)
+        if head is None:
+            head = self.headers[fields] = pack(HEADER, f"the header of {op.mnemonic}", *fields)
+        return b"".join([head, waits, signal, body]).ljust(slots * SLOT, b"\0")
 
     def wait(self, wait: Wait) -> bytes:
         data = self.waits[wait] = pack(WAIT, "the wait", wait.semaphore, 0, wait.value)
@@ -156,14 +160,15 @@ class Encoder:
 
     def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Register, ...]) -> bytes:
         access, size = tile.access, tile.dtype.itemsize
-        terms = [(symbols[k].number, 0, c * size) for k, c in access.free.symbols]
+        terms = [(symbols[k].number, 0, c * size) for k, c in access.free.symbols] if access.free.symbols else []
         if tile.space == HBM:
             base, lanes = self.variables[tile.handle], 0
         else:
             assert access.partition is not None
             base = access.partition.const
             lanes = tile.partitions | (BROADCAST if access.dims[0][0] == 0 else 0)
-            terms += [(symbols[k].number, 1, c) for k, c in access.partition.symbols]
+            if access.partition.symbols:
+                terms += [(symbols[k].number, 1, c) for k, c in access.partition.symbols]
         pairs = access.free_dims
         dims = self.dims.get((pairs, dim))
         if dims is None:
