@@ -95,7 +95,7 @@ def report(timing: "Timing") -> list[str]:
     rest_ns = sum(share["ns"] for share in timing.path[LINES:])
     if rest_ns:
         lines.append(f"  {rest_ns / total:6.1%}  {duration(rest_ns):>10}  {len(timing.path) - LINES} more")
-    return lines
+    return lines + [f"note: {note}" for note in timing.notes]
 
 
 def named(share: "Share") -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.cli.runnable import runnable
+from nki_mlir.cli.timing import report
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.instruction import CompareBranch, RegisterDivision, TensorLoad
 from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
@@ -24,6 +25,7 @@ from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.simulator import simulate
+from nki_mlir.targets.neuron.timing.result import ONE_ITERATION
 from nki_mlir.targets.neuron.validate import BadProgram, check_program
 
 from .code_builder import Builder
@@ -285,5 +287,13 @@ def test_time_of_all_iterations():
     x = np.zeros((16, 32), np.float32)
     short, long = (repeated.lower(x, iterations) for iterations in (8, 24))
     least = 16 * 600 / 0.96
+    assert long.time().notes == []
     assert long.time().total_ns - short.time().total_ns > least
     assert long.time(as_written=True).total_ns - short.time(as_written=True).total_ns > least
+
+
+def test_the_time_of_a_loop_to_a_loaded_number_has_a_note():
+    x, n = np.zeros((96, 16), np.float32), np.zeros((1, 3), np.int32)
+    lowered = powers.lower(x, n)
+    assert lowered.time().notes == [ONE_ITERATION] == lowered.profile().document["notes"]
+    assert report(lowered.time())[-1] == f"note: {ONE_ITERATION}"

@@ -72,7 +72,7 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True
         "tensors": [{"core": number, "name": v.name, "kind": v.kind, "index": v.index, "dtype": str(v.dtype),
                      "shape": list(v.shape), "bytes": v.nbytes}
                     for number, core in enumerate(run.cores) for v in core.program.variables],
-        "notes": drawn["notes"] + notes,
+        "notes": timing.notes + drawn["notes"] + notes,
         "path": path,
         "memory": memory,
         "dma": _bandwidth(slices, timing.total_ns),

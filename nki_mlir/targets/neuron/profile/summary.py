@@ -43,3 +43,5 @@ def show(document: Document, out: TextIO, width: int | None = None) -> None:
     console.print(lines)
     for number, advice in enumerate(document["advice"], 1):
         console.print(f"{number}. {advice['text']}", markup=False)
+    for note in document["notes"]:
+        console.print(f"note: {note}", markup=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, NamedTuple, TypedDict
 
+from nki_mlir.dialects.isa.instruction import TensorLoad
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.path_shares import LAUNCH, Share, shares_of
@@ -29,6 +30,8 @@ from nki_mlir.targets.neuron.timing.uncertainty import LEVEL, LawShare, interval
 VERSION = 1
 CONTROL, END, CORES, TABLE = "control", "end", "other cores", "table load"
 OWN, PORTS, TRANSFERS, BARRIER = "own result", "port", "dma", "barrier"
+ONE_ITERATION = ("numbers in tensors, which the timed machine does not know, decide branches: a loop up to such a "
+                 "number is timed with one iteration")
 MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores at which engines meet
 
 
@@ -61,6 +64,7 @@ class Figures(TypedDict):
     critical_path: list[Share]
     laws: list[LawShare]
     cores: list[CoreFigures]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Timing:
     path: list[Share] = field(default_factory=list)
     mode: str = "optimized"
     laws: list[LawShare] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         total, low, high = (f"{ns / 1e3:.4g}" for ns in (self.total_ns, *self.interval_ns))
@@ -130,7 +135,8 @@ class Timing:
                        total_ns=self.total_ns, interval_ns=self.interval_ns, confidence=LEVEL,
                        launch_ns=self.launch_ns, busy_ns=top["busy_ns"], stall_ns=top["stall_ns"],
                        dma_ns=top["dma_ns"], hbm_bytes=self.hbm_bytes, instructions=self.instructions,
-                       instructions_per_engine=counted, critical_path=self.path, laws=self.laws, cores=cores)
+                       instructions_per_engine=counted, critical_path=self.path, laws=self.laws, cores=cores,
+                       notes=self.notes)
 
 
 def _figures(core: CoreTiming) -> CoreFigures:
@@ -155,7 +161,14 @@ def timing_of(run: TimedMachine) -> Timing:
                                 core.dma_ns, core.hbm_bytes, {engine: time.instructions for engine, time in of_core}))
     program = run.cores[0].program
     path, laws = shares_of(run, pieces_of(run.record))
-    return Timing(program.kernel, program.target, total, launch, cores, path, run.mode, laws)
+    return Timing(program.kernel, program.target, total, launch, cores, path, run.mode, laws, notes_of(run))
+
+
+def notes_of(run: TimedMachine) -> list[str]:
+    """Return what a reader of the times must know: whether the run had no numbers for those that engines load."""
+    loads = any(isinstance(step.op, TensorLoad) for core in run.cores for stream in core.program.streams.values()
+                for step in stream)
+    return [ONE_ITERATION] if loads and run.loaded is None else []
 
 
 class EngineTime(NamedTuple):

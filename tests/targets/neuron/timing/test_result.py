@@ -156,7 +156,7 @@ def test_the_json_form():
     figures = time_programs([program({"sp": [load()], "dve": [EventSemaphore.mnemonic, copy(0x3000, 0x0)]})]).figures()
     assert figures["version"] == VERSION == 1
     assert list(figures) == ["version", "kernel", "target", "mode", "total_ns", "interval_ns", "confidence", "launch_ns", "busy_ns", "stall_ns",
-                             "dma_ns", "hbm_bytes", "instructions", "instructions_per_engine", "critical_path", "laws", "cores"]
+                             "dma_ns", "hbm_bytes", "instructions", "instructions_per_engine", "critical_path", "laws", "cores", "notes"]
     assert figures["instructions"] == 3 and figures["instructions_per_engine"]["vector"] == 2
     assert figures["kernel"] == "k" and figures["target"] == "trn2" and figures["mode"] == "optimized"
     assert {"ns", "engine", "instruction", "what", "location"} == set(figures["critical_path"][0])
