@@ -41,7 +41,7 @@ SUMS = {"large_transfers"}
 BLOCKED_SUMS = {"block_dimensions"}
 # A product with a reciprocal is rounded twice, a quotient of the beta generation once.
 QUOTIENTS = {"attend_with_cache", "attention_backward", "attention_forward", "box_iou_matrix", "causal_norm", "ceil_tiles", "embedding_bag", "expert_loads", "flash_fwd",
-             "fused_qkv", "giou", "global_average_pool", "group_norm", "heads_of_a_batch", "kl_rows", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",
+             "fused_qkv", "giou", "global_average_pool", "group_norm", "heads_of_a_batch", "kl_rows", "layer_norm_over_chunks", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",
              "rmsnorm", "rmsnorm_quant", "rmsnorm_to_fp8", "row_norm_with_tail", "row_softmax", "shifted_columns",
              "softmax", "top2_gating", "topk_router", "variance_two_pass", "windowed_softmax"}
 
