@@ -5,6 +5,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nki_mlir.migration.added_functions import DEFINITIONS
 from nki_mlir.migration.files import Migrated, formatted
 from nki_mlir.migration.python_trees import parameters_of, tree_names
 from nki_mlir.migration.report import Entry, MigrationReport
@@ -47,10 +48,11 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
              default=0)
     lines[at:at] = missing
     helpers = _called(file.old, old)
-    text, deleted = _without_spare("\n".join([*lines, ""]), [f.name for f in helpers])
+    added = DEFINITIONS.keys() - {f.name for f in _functions(file.old)}
+    text, deleted = _without_spare("\n".join([*lines, ""]), [*(f.name for f in helpers), *added])
     replaced_functions = [old, *(f for f in helpers if f.name in deleted)]
-    report = MigrationReport(file.report.file, [
-        e for e in file.report.entries if not (e.left and any(_has(f, e) for f in replaced_functions))])
+    report = MigrationReport(file.report.file, [e for e in file.report.entries if not any(
+        _has(f, e) and (e.left or e.line > f.lineno) for f in replaced_functions)])
     reasons = "; ".join(dict.fromkeys(e.text for e in sorted(file.report.entries) if e.left and any(
         _has(f, e) for f in (old, *helpers))))
     report.changed(old.lineno, f"{name} is printed from IR for {shapes}, because the tool cannot rewrite its text: "
