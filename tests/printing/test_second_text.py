@@ -135,6 +135,10 @@ TEXTS = {
         kept, p, f = nl.full((64, 96), 3, nl.float32), nl.arange(64)[:, None], nl.arange(96)[None, :]
         kept[...] = nl.copy(tile, mask=(f < p) | (f < 4))
         nl.store(out, tile)""",
+    "a sum into a part of a tile of five axes": """
+        parts, kept = tile.reshape((64, 4, 4, 2, 3)), nl.ndarray((64, 4, 4, 2, 1), nl.float32)
+        kept[:, :, 3:4] = nl.sum(parts[:, :, 3:4], axis=4, keepdims=True)
+        nl.store(out, tile)""",
     "elements of one row at a run-time position": """
         start, copied = nl.full((1, 1), 3, nl.int32), nl.ndarray((64, 32), nl.float32)
         p, f = nl.arange(64)[:, None], nl.arange(32)[None, :]

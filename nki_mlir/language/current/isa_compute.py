@@ -224,7 +224,7 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = counted_axes(dst, source, axis) or low.free_axes("tensor_reduce", source, axis)
     reduced = reduced_shape(tuple(source.shape), axes)
-    with low.writing(dst, "tensor_reduce", flat=True) as out:
+    with low.writing(dst, "tensor_reduce", flat=tuple(getattr(dst, "shape", ())) != reduced) as out:
         if out.shape[0] != reduced[0] or out.size != prod(reduced):
             size = f"{reduced[0]} x {prod(reduced[1:])}"
             core_rule(False, ShapeMismatch, fix=f"create it with shape {reduced}",
