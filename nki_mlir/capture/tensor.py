@@ -59,7 +59,7 @@ class Buffer:
 
     origin: Any = None          # eager: its elements when all are unwritten, and
     unwritten: Any = None       # those that are still unwritten (``unwritten_tiles.Shadow``)
-    fresh: bool = False         # a mask may have left elements unwritten (``fresh_elements``)
+    fresh: bool = False         # a mask may have left elements unwritten (``builder.from_fresh``)
 
     @property
     def on_chip(self) -> bool:

@@ -86,7 +86,7 @@ class Attributes:
         return self.types[key]
 
     def access(self, access: Access, symbols: int) -> Attribute:
-        """Return the attribute ``#nki.access`` of a pattern, whose starts depend on so many symbols."""
+        """Return the attribute ``#nki.access`` of a pattern whose starts are forms of ``symbols`` symbols."""
         key = (access, symbols)
         if (attribute := self.memo.get(key)) is None:
             starts = [access.free] if access.partition is None else [access.partition, access.free]
@@ -104,7 +104,7 @@ class Attributes:
         return ir.AffineMapAttr.get(ir.AffineMap.get(axes, symbols, [expression(form)]))
 
     def mask(self, mask: Mask, axes: int, symbols: int) -> Attribute:
-        """Return a mask as an integer set attribute over so many iteration axes and symbols."""
+        """Return a mask as an integer set attribute over ``axes`` iteration axes and ``symbols`` symbols."""
         if not mask:
             return self.no_mask
         key = ("mask", mask, axes, symbols)

@@ -153,11 +153,11 @@ ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
 
 
 class Op:
-    """Base of all tile operations. Subclasses define ``verify``, ``reference``, ``lower``, ``work`` and ``encode``.
+    """Base of all tile operations. Subclasses define ``verify``, ``reference``, ``lower`` and ``work``.
 
     ``mask`` restricts the iteration space; ``limits`` are constraints that must hold wherever the mask does and
     that were not proved when the op was created; ``symbols`` are the handles of the symbols that access patterns,
-    mask and limits number by position, ``ranges`` their values.
+    mask and limits number by position, ``ranges`` their least and greatest values.
     """
 
     name: ClassVar[str] = ""

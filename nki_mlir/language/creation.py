@@ -184,7 +184,7 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
 
 
 def checked_extents(extents: Sequence[int]) -> tuple[int, ...]:
-    """Return the extents of a shape, or raise an error if no tensor has so many dimensions or elements."""
+    """Return the extents of a shape; raise an error if it has more dimensions or elements than a tensor can have."""
     if len(extents) > DIMENSIONS:
         raise TooLongShape(dimensions=len(extents), most=DIMENSIONS).here()
     for position, extent in enumerate(extents):

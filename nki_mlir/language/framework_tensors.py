@@ -2,7 +2,7 @@
 """Finds the framework whose tensors a kernel is called with, and refuses derivatives that would lack a kernel's term.
 
 The module imports no framework that the program has not imported. Its adapter is the module of its name in
-``nki_mlir.frameworks``, which is above the language, hence found by name. It has ``call(kernel, arguments, keywords)``.
+``nki_mlir.frameworks``, found by name because it is above the language; it has ``call(kernel, arguments, keywords)``.
 """
 
 import importlib

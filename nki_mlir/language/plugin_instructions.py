@@ -68,7 +68,7 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
 
 
 def ordered(cls: type[Op]) -> list[str]:
-    """Return the attributes as parameters: first the ones without a default, last the engine, if the class has
+    """Return the attributes as parameters: first those without a default, last the engine if the class has
     several."""
     fields = sorted((f for f in cls.attributes if f != "engine"), key=lambda field: field in cls.defaults)
     return [*fields, "engine"] if len(cls.engines) > 1 else fields

@@ -78,7 +78,7 @@ class _FunctionSplit:
 
     # -- program ids ---------------------------------------------------------------------------------------------------
     def programs(self, ids: Sequence[Value], operations: list[Operation]) -> None:
-        """Cut by the first of ``ids``, then each part by the other ids; at last go through the operations."""
+        """Split the operations by the first of ``ids``, each part by the other ids, and then the loops in the parts."""
         if not ids:
             return self.operations(operations, True)
         value, later = ids[0], ids[1:]

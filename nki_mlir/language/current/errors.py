@@ -193,7 +193,7 @@ def step_fix(step: int) -> str:
 
 def unequal_sizes(operand: str, shape: Sequence[int], on_chip: bool, first: str, first_shape: Sequence[int]
                   ) -> NkiMlirError:
-    """Return the error for an operand whose elements are not as many as those of the first one."""
+    """Return the error for an operand whose number of elements differs from that of the first operand."""
     if not on_chip:
         return of_core(ShapeMismatch(what=f"{operand} has shape {[*shape]} in HBM, {first} has shape {[*first_shape]}",
                                      fix="copy it to a tile in SBUF first, with nisa.dma_copy"))
