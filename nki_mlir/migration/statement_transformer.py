@@ -10,7 +10,8 @@ WITH_STATEMENTS = (cst.Module, cst.BaseSuite, cst.BaseStatement, cst.Else, cst.E
 
 
 class StatementTransformer(TreeTransformer):
-    """Visits only statements and blocks; libcst copies each node that a transformer visits."""
+    """Transforms statements. It visits only statements and blocks, because libcst copies each node that a transformer
+    visits."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return super().on_visit(node) and isinstance(node, WITH_STATEMENTS)

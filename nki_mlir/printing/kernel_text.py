@@ -289,7 +289,7 @@ class KernelText:
         return bool(loops) or register in self.loads or name_of_register(register) in self.started
 
     def enter(self) -> None:
-        """Begin the registers that the lines of the next block may use."""
+        """Note the uses of registers that the lines before a block fill and the block may use."""
         for register, loops in list(self.filled.items()):
             if register in self.generators or not self.is_used(register, loops):
                 self.take(register, anew=False)

@@ -129,7 +129,8 @@ class ExactMemory:
         self.ends: dict[int, weakref.ref[np.ndarray]] = {}
 
     def beside(self, memory: np.ndarray) -> dict[DType, np.ndarray]:
-        """Return the float32 values of an array by the dtype it is read as. They live no longer than the array."""
+        """Return the unrounded values of an array, by the dtype as which a step reads it. They are freed with the
+        array."""
         at = address(memory)
         if at not in self.copies:
             self.copies[at] = {}

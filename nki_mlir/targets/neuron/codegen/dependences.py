@@ -287,8 +287,8 @@ def accessed(op: Op) -> tuple[Sequence[Tile | None], Sequence[Tile | None]]:
 
 
 class RegionNumbers:
-    """The numbers of regions. ``of_buffers``: by buffer and pattern without symbols; buffers that begin at one address
-    share these. Other equal regions may have several numbers."""
+    """Numbers the regions of a program. ``of_buffers`` has the number of a buffer's pattern without symbols; buffers
+    that begin at one address share the numbers. Other equal regions may have several numbers."""
 
     def __init__(self, address_of: Callable[[DeviceBuffer], Address]) -> None:
         self.address_of = address_of

@@ -201,8 +201,8 @@ def _with_address(op: Op, address: CopyAddress) -> Op | None:
 
 
 def _by_index(op: Op, machine: Machine) -> Op:
-    """Return a copy on chip at one index as the instruction that adds to an index, which more engines have; another
-    copy unchanged."""
+    """Return the instruction that adds to an index in place of a copy on chip at one index, since more engines have it.
+    Return another copy unchanged."""
     address = _address_of(op)
     if address is None or not address.table.on_chip:
         return op

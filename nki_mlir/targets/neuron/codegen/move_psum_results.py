@@ -84,7 +84,7 @@ def room(buffer: DeviceBuffer, machine: Machine) -> int:
 
 def to_move(live: list[DeviceBuffer], results: dict[DeviceBuffer, PsumResult], moved: set[DeviceBuffer],
             ) -> dict[DeviceBuffer, PsumResult]:
-    """Return all movable tiles of the line of the source that fills PSUM most."""
+    """Return the results to move: those of the kernel's line whose results fill the most bytes of PSUM."""
     bytes_of: dict[object, int] = {}
     for buffer in live:
         if buffer in results and buffer not in moved:
