@@ -140,6 +140,11 @@ class TileProduct:
         return self.nest.title + ("_panels" if self.panels else "_pairs" * self.pairs + "_fresh" * self.fresh) + (
             "_ahead" * bool(self.ahead))
 
+    def can_compute(self, part: Nest) -> bool:
+        """Return whether the code of this product can compute a part of it: a part of one row and column is a sum."""
+        return contraction_of(part) is not None and (not self.pairs or multiplies_in_pairs(part)) and (
+            not self.ahead or prefetched_positions(part) > 0)
+
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         Contraction(code, self).emit([code.word(words, k, code.pointer) for k in range(len(self.nest.operands))])
 

@@ -99,15 +99,9 @@ def _in_parts(op: Operation, call: Compute) -> Spread:
     parts = parts_of(call.nest, count, count) if 0 < count < MOST_PARTS else None
     if parts is None:
         raise malformed(op, f"the nest has no {count} equal parts")
-    if isinstance(call.function, TileProduct) and not _can_multiply(parts[0], call.function):
+    if isinstance(call.function, TileProduct) and not call.function.can_compute(parts[0]):
         raise malformed(op, f"one of {count} parts cannot have the marks of the product")
     return Spread.over(call, parts)
-
-
-def _can_multiply(part: Nest, product: TileProduct) -> bool:
-    """Return whether a part of a product can have the code of the product."""
-    return contraction_of(part) is not None and (not product.pairs or multiplies_in_pairs(part)) and (
-        not product.ahead or prefetched_positions(part) > 0)
 
 
 def spread_search(op: Operation, call: TileCall) -> SpreadSearch:

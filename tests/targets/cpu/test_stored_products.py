@@ -11,6 +11,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 
+from ...forced_passes import forced
 from .compiled import assemblies
 
 P = 128
@@ -72,6 +73,14 @@ def in_place(a, b):
     return out
 
 
+@nki.jit
+def column(a, b):
+    """Multiply three columns by one column."""
+    out = nl.ndarray((3, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nisa.nc_matmul(nl.load(a[:, nl.ds(0, 3)]), nl.load(b[:, nl.ds(0, 1)])))
+    return out
+
+
 def operands(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return tuple(rng.standard_normal(s).astype(np.float32).astype(dtype) for s in ((P, P), (P, 3 * P)))    # type: ignore
@@ -99,3 +108,13 @@ def test_products__have_the_bits_of_sums_in_a_tile(kernel: Any, dtype: str, monk
 def test_products__are_stored_where_they_are_copied() -> None:
     _, text = result_and_text(scores, operands("float32"))
     assert text.count("_fresh") == 1 and "set_16384" not in text and "copy_128x128" not in text.partition("_fresh")[2]
+
+
+def test_column_of_sums__is_not_divided_into_parts_of_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of one row and one column is a sum, which the code of products cannot compute."""
+    monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "3")
+    arrays = operands("float32")
+    with forced():
+        result, text = result_and_text(column, arrays)
+    assert np.allclose(result, arrays[0][:, :3].T @ arrays[1][:, :1], atol=1e-4)
+    assert "_fresh" in text

@@ -10,7 +10,7 @@ in a block with many shorter computations. The pass runs after those that join a
 see undivided computations. It also runs after `chunk-rows`, since a loop over chunks on the pool needs fewer jobs.
 """
 
-from nki_mlir.targets.cpu.contraction import TileProduct, multiplies_in_pairs
+from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.function import MOST_ARGUMENTS, NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.native_nodes import Compute, NativeBlock, NativeLoop, Spread, sub_blocks
@@ -49,8 +49,8 @@ def in_parts(node: Compute) -> Compute | Spread:
     """Divide a computation into equal parts along its first axis, as many as there are threads or a few more, if the
     axis can be divided so."""
     parts = parts_of(node.nest, host.threads(), 4 * host.threads())
-    if parts is None or (isinstance(node.function, TileProduct) and node.function.pairs
-                         and not multiplies_in_pairs(parts[0])):
+    if parts is None or (isinstance(node.function, TileProduct)
+                         and not node.function.can_compute(parts[0])):
         return node
     spread = Spread.over(node, parts)
     return spread if len(spread.arguments) <= MOST_ARGUMENTS else node
