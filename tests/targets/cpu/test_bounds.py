@@ -136,7 +136,7 @@ def test_static_offset__outside_fails_where_it_runs() -> None:
 
 
 def test_branch__the_opposite_of_its_condition_counts_in_the_other() -> None:
-    """Where 9 < k is not so, rows 0 to 9 are inside; where k < 10 is not so, none is."""
+    """In the branch without 9 < k, rows 0 to 9 are inside; in the one without k < 10, no row is."""
     branch = LOADED + """%at_least = affine.max affine_map<()[s] -> (s, 0)>()[%k]
   %c9 = arith.constant 9 : index
   %c = arith.cmpi CONDITION : index

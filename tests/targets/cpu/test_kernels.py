@@ -376,7 +376,7 @@ def test_constants__zeros_of_both_signs_and_nan_are_different_routines() -> None
 
 
 def test_exponentials__down_to_the_smallest_numbers() -> None:
-    """Where the host scales by powers of two in one instruction, and where it does not."""
+    """One host scales by powers of two in one instruction, another one does not."""
     @nki.jit
     def functions(x):
         out = nl.ndarray((3, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)

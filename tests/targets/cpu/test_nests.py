@@ -162,7 +162,8 @@ def test_activation__of_narrow_dtypes() -> None:
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize("special", [None, np.nan, -np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40, 9.2e-41, 1.1e-38])
 def test_convert__to_narrow_floats_with_one_element_of_a_kind(dtype: DType, special: float | None) -> None:
-    """Vectors of plain numbers, and such vectors with one number that an instruction may treat in its own way."""
+    """Convert vectors of ordinary numbers, and such vectors with one number that an instruction may treat differently.
+    """
     values = np.random.default_rng(1).standard_normal(500).astype(np.float32)
     if special is not None:
         values[[3, 40, 130, 499]] = special
@@ -187,7 +188,8 @@ def test_convert__of_a_value_that_was_rounded_in_between(dtype: DType) -> None:
 
 @pytest.mark.parametrize("count", (1, 16, 100_000))
 def test_convert__of_any_bits_that_were_rounded_to_bfloat16_in_between(count: int) -> None:
-    """Random bits, among them NaN of every payload, and numbers halfway between two of bfloat16 and next to that."""
+    """Convert random bits, among them NaN of every payload, and numbers halfway between two of bfloat16 and next to
+    that."""
     words = np.random.default_rng(3).integers(0, 1 << 32, count).astype(np.uint32)
     words[::4], words[1::8] = words[::4] & 0xFFFF0000 | 0x8000, words[1::8] | 0x7F800000
     words[2::8] = words[2::8] & 0xFFFF0000 | 0x7FFF

@@ -243,7 +243,7 @@ def test_a_factor_that_is_read_by_columns(example):
 @pytest.mark.parametrize("pairs", [True, False])
 @pytest.mark.parametrize("module, name", [("matmul", "matmul_tiled"), ("matmul_walk", "large_transfers")])
 def test_factors_of_fewer_bits(example, monkeypatch, module, name, pairs):
-    """Two at a time where the host has an instruction for it, else as float32."""
+    """Factors are packed two at a time if the host has an instruction for pairs, else as float32."""
     set_options(monkeypatch, "form-products", pairs=int(pairs))
     kernel, a, b = example(module, name), A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)
     assert is_packed(kernel, a, b)
@@ -364,7 +364,8 @@ def of_rows(a, b):
 @pytest.mark.usefixtures("pairs")
 @pytest.mark.parametrize("depth, is_aligned", [(128, True), (102, True), (101, False), (75, False)])
 def test_neighbours_along_the_summed_axis__are_copied_as_words(monkeypatch, depth, is_aligned):
-    """Also where an array begins between two words; rows of an odd number of elements are copied to even ones before."""
+    """Words are copied also from an array that begins between two words; rows of an odd number of elements are first
+    copied to even ones."""
     set_options(monkeypatch, "form-products", apart=1, high=1, pairs=1, amx=0)
     kernel = nki.jit(of_rows.__wrapped__)
     a, b = (RNG.integers(-9, 10, shape).astype(ml_dtypes.bfloat16) for shape in ((67, depth), (depth, 96)))

@@ -175,7 +175,8 @@ def test_threads__change_no_bit(monkeypatch):
     (1, 64, BFLOAT16, {}), (64, 15, BFLOAT16, {}), (64, 64, np.float16, {}), (64, 64, np.float32, {}),
     (64, 64, BFLOAT16, {"pairs": 0}), (64, 64, BFLOAT16, {"least": 65}), (64, 64, BFLOAT16, {"most": 4096})])
 def test_factors_that_cannot_be_paired__are_multiplied_one_by_one(monkeypatch, depth, columns, dtype, options):
-    """A depth of one, too few columns for a register, floats that bfloat16 does not hold, and what options exclude."""
+    """The pass leaves a depth of one, too few columns for a register, floats that bfloat16 does not represent, and
+    products that options exclude."""
     set_options(monkeypatch, "pair-factors", **({"pairs": 1, "least": 1} | options))
     a_t, b = whole_numbers(dtype, depth, 64), whole_numbers(dtype, depth, columns)
     jit = nki.jit(product)

@@ -62,7 +62,7 @@ def test_checks__fail_where_an_active_element_is_outside(access) -> None:
 @pytest.mark.parametrize("size", [14, 15, 16, 20])
 @pytest.mark.parametrize("factor", [1, -1])
 def test_checks_of_masked_rows__fail_where_an_active_element_is_outside(size: int, factor: int) -> None:
-    """Elements 1 and 2 from a slot less one on, which no proof covers; and an operand that is never outside."""
+    """No proof covers elements 1 and 2 from a slot less one on; the other operand is never outside."""
     mask = (Constraint(Linear(-1, (), ((0, 1),))), Constraint(Linear(1, ((0, 1),), ((0, -1),))))
     operand = Operand(FLOAT32, (1,))
     nest = Nest((3,), frozenset(), (operand,), 1, (operand,), (), (0,), mask)
@@ -130,7 +130,7 @@ def test_masks_and_branches__prove_accesses() -> None:
 @pytest.mark.parametrize("size,checks", [(4, 0), (3, 1)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_masks_on_one_of_two_axes__prove_accesses(axis: int, size: int, checks: int) -> None:
-    """Of four positions on one axis two are active, and all of two on the other."""
+    """Two of four positions on one axis are active, and both on the other."""
     extents, strides = ((4, 2), (2, 1)) if axis == 0 else ((2, 4), (1, 2))
     operand = Operand(FLOAT32, strides)
     nest = Nest(extents, frozenset(), (), 0, (operand,), (), (0,), (Constraint(Linear(1, (), ((axis, -1),))),))

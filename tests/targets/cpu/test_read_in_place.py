@@ -137,7 +137,7 @@ def squared(x):
     (squared, RNG.integers(-4, 5, (128, 128)).astype(np.float32)),
 ])
 def test_tiles_that_cannot_be_read_in_place__are_copied(kernel, x):
-    """Short pieces far apart, a tile that is written again, factors of a product."""
+    """The pass leaves short pieces far apart, a tile that is written again, and factors of a product."""
     same_as_interpreter(kernel, x)
     assert copies(kernel, x) >= 1
 
@@ -201,7 +201,8 @@ def test_tiles_of_which_one_is_not_needed_any_more():
 
 @pytest.mark.parametrize("offset", [0, 1, 63, 64, 65, 128 * 65 - 1, 128 * 65])
 def test_arrays_that_overlap(offset):
-    """What is read from the array is what it was before the kernel wrote to the other one, wherever that begins."""
+    """The kernel reads the values that the array had before the kernel wrote to the other array, wherever that begins.
+    """
     memory = numbers(128 * 65 + 128 * 65 + 64)
 
     def parts(memory):

@@ -132,7 +132,7 @@ def test_roundings_that_are_recognized(steps: tuple[Step, ...], expected: dict[i
     (EXP, BFLOAT16, True, False), (TANH, BFLOAT16, False, True),
     (TANH, FLOAT16, False, False), (alu("add", A, A), FLOAT16, False, False)])
 def test_pairs_are_rounded_where_nan_needs_a_repair(first: Step, narrow: DType, keeps: bool, pairs: bool) -> None:
-    """In bfloat16, the other dtypes have no instruction for pairs."""
+    """Only bfloat16 has an instruction for pairs."""
     nest = nest_of(*WIDENED, first, convert(D, narrow), convert(D + 1, FLOAT32))
     assert keeping_nans(nest) == (frozenset({D}) if keeps else frozenset())
     choice = RoundPairs()

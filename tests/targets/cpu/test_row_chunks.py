@@ -506,7 +506,7 @@ def test_loops_of_at_most_so_many_nests__end_where_few_tiles_are_live(monkeypatc
 
 
 def test_iterations__prefetch_the_rows_of_the_next_one_in_turn(monkeypatch):
-    """Each one those of the next iteration, the last one those of the first iteration's next chunk."""
+    """Each iteration prefetches the rows of the next one, the last one those of the first iteration's next chunk."""
     set_options(monkeypatch, "forward-copies", least=64)
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "1")
     shape = 3, 128, 96

@@ -393,7 +393,7 @@ def test_compile__a_defect_is_an_internal_error(capfd: pytest.CaptureFixture) ->
 
 
 def test_memory__holds_the_largest_frame_before_the_largest_memory():
-    """Programs of a grid as separate modules: one has a large tile, the other many loops and so many slots."""
+    """Of a grid's programs in separate modules, one has a large tile, the other many loops and thus many slots."""
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x[nl.program_id(0)])
@@ -435,7 +435,7 @@ print(nki_mlir.bindings.load("dialects.linalg").GenericOp.OPERATION_NAME)
 
 
 def test_a_first_call__does_without_the_classes_of_linalg(tmp_path):
-    """Whose import takes 70 ms; who asks for them has them."""
+    """Their import takes 70 ms; code that uses them gets them."""
     script = tmp_path / "first.py"
     script.write_text(FIRST_CALL)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
@@ -463,6 +463,6 @@ for name, expected in (("nki_floordiv", np.floor_divide), ("nki_mod", np.remaind
 
 
 def test_integers_divide_as_numpy_does__by_0_and_the_lowest_by_minus_1():
-    """In its own process, since a division that traps ends it."""
+    """The test runs in a separate process, which a division that traps would end."""
     done = subprocess.run([sys.executable, "-c", DIVISIONS], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -168,7 +168,8 @@ EXP = (Step("activation", FLOAT32, (2,), "exp"),)
     (128, doubled(LIGHT - 1), 32, 2), (128, doubled(LIGHT), 16, 1), (130, doubled(LIGHT - 1), 16, 4)])
 def test_sums__of_16_bits_add_whole_registers(columns: int, steps: tuple[Step, ...], lanes: int, unroll: int,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two registers of float32, or four for functions, if the row consists of them; sums keep their order."""
+    """Sums use two registers of float32, or four for functions, if the row consists of such registers; they keep their
+    order."""
     monkeypatch.setattr(host, "lanes", lambda: 16)
     plan = schedule(narrow_sum(columns, steps))
     assert (plan.order, plan.vector, plan.lanes, plan.unroll) == ((0, 1), 1, lanes, unroll)
@@ -187,7 +188,7 @@ def test_sums__of_16_bits_add_whole_registers(columns: int, steps: tuple[Step, .
     (narrow_rows(64, EXP, to=INT16), 16), (narrow_rows(64, EXP, mask=MASK), 16)])
 def test_steps_that_wait_for_each_other__run_on_several_registers(nest: Nest, lanes: int, monkeypatch: pytest.MonkeyPatch
                                                                   ) -> None:
-    """Functions, and conversions to narrow floats, of whole registers of floats."""
+    """The nests compute functions of registers of floats, and convert them to narrow floats."""
     monkeypatch.setattr(host, "lanes", lambda: 16)
     plan = schedule(nest)
     assert (plan.order, plan.vector, plan.lanes, plan.unroll, plan.folds) == ((0, 1), 1, lanes, 1, ())
@@ -223,7 +224,7 @@ def fields(steps: tuple[int, ...], dtypes: tuple[DType, ...], mask: Mask = ()) -
 @pytest.mark.parametrize("dtype", (FLOAT32, BFLOAT16), ids=str)
 @pytest.mark.parametrize("step", (2, 4, MOST_SHUFFLED))
 def test_fields__of_the_same_records_are_loaded_together(dtype: DType, step: int) -> None:
-    """For each the first of its group in memory, and the elements between them."""
+    """Each input has the first input of its group in memory, and the number of elements between the two."""
     size = dtype.itemsize
     record = step * size
 
