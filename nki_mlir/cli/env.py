@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = p.parse_args(command_line(arguments))
     words = words_of_program(options.words)
     if not words:
-        p.error("there is no command to run")
+        p.error("there is no command to run: write nki-env COMMAND")
     return exit_status(lambda: run(words, options.torch_xla))
 
 

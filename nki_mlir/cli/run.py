@@ -149,11 +149,11 @@ def mistakes(options: argparse.Namespace) -> Iterator[str]:
         if clash:
             yield f"--time times instruction streams and computes no values: leave out {clash}"
         if sources > 2:
-            yield f"--time compares two sources, {sources} are given"
+            yield f"--time compares two sources, {sources} are given: leave {options.source[2]} out"
         if options.profile is not None and sources > 1:
-            yield "--profile takes one kernel or module, two are given"
+            yield f"--profile takes one kernel or module, two are given: leave {options.source[1]} out"
     if options.tolerance is not None and not options.tolerance >= 0:
-        yield f"--tolerance is an error from 0 on, got {options.tolerance:g}"
+        yield f"--tolerance is an error of at least 0, got {options.tolerance:g}"
     if options.profile is None and options.format is not None:
         yield "--format selects what --profile writes: add --profile DIR"
     if not options.time:
@@ -171,13 +171,13 @@ def mistakes(options: argparse.Namespace) -> Iterator[str]:
             yield f"give one kernel or module; --time compares two{hint}"
     clash = first_set(options, "time", "compare", "verify_each", "check")
     if options.stepped and clash:
-        yield f"--step, --break, --watch and --break-on exclude {clash}"
+        yield f"--step, --break, --watch and --break-on exclude {clash}: leave one of them out"
     if not options.stepped and (options.script or options.at_level != "nki"):
         yield "--script and --at-level need a run that stops: add --step, --break, --watch or --break-on"
     clash = first_set(options, "time", "check", "verify_each", "compare")
     for name in ("order", "witness"):
         if getattr(options, name) is not None and clash:
-            yield f"--{name} runs instruction streams, and excludes {clash}"
+            yield f"--{name} runs instruction streams, and excludes {clash}: leave one of them out"
 
 
 def first_set(options: argparse.Namespace, *names: str) -> str:

@@ -51,9 +51,9 @@ def add_judging(p: argparse.ArgumentParser) -> None:
 def refuse_judging(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """End the command if the options of ``add_judging`` contradict each other."""
     if options.page and not options.store:
-        parser.error("--page needs a --store")
+        parser.error("--page writes a page of a store: add --store FILE.db")
     if options.jobs < 1:
-        parser.error("--jobs must be at least 1")
+        parser.error(f"--jobs must be at least 1, got {options.jobs}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,11 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = p.parse_args(command_line(arguments))
     if options.serve:
         if options.candidates:
-            p.error("--serve takes candidates from standard input")
+            p.error(f"--serve takes candidates from standard input: leave {options.candidates[0]} out")
     elif not options.reference and not (options.page and options.store and not options.candidates):
-        p.error("--reference is missing")
+        p.error("--reference is missing: add -r REF.py")
     elif not options.candidates and not options.page:
-        p.error("there is no candidate")
+        p.error("there is no candidate: give CANDIDATE.py, or --serve to read requests")
     refuse_judging(p, options)
     return exit_status(lambda: serve(options) if options.serve else run(options))
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = p.parse_args(command_line(arguments))
     refuse_judging(p, options)
     if options.trials < 1:
-        p.error("--trials must be at least 1")
+        p.error(f"--trials must be at least 1, got {options.trials}")
     return exit_status(lambda: run(options))
 
 

@@ -52,6 +52,7 @@ class AbiMismatch(NkiMlirError, OSError):
 class UnknownOperator(NkiMlirError, AttributeError):
     code = "NKI-CUSTOMOP-UNKNOWN"
     message = "library {library} has no operator {operator}; it has {known}"
+    fix = "call one of these, or define the operator in its NEURON_LIBRARY block and build it again"
     name: str | None = None                 # type: ignore[assignment]      # Python sets it on attribute errors
 
 
@@ -91,6 +92,7 @@ class KernelSignature(NkiMlirError, TypeError):
 class WrongArity(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-ARITY"
     message = "{signature} is called with {given} arguments; it takes {wanted}"
+    fix = "pass an argument for each parameter of the kernel, by position"
 
 
 class WrongArgument(NkiMlirError, TypeError):

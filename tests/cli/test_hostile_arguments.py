@@ -399,11 +399,15 @@ def test_least_number_of_nodes_is_not_above_the_number(monkeypatch):
 
 
 @pytest.mark.parametrize("command, options, message", [
-    (run, ["--compare", "--tolerance=nan"], "--tolerance is an error from 0 on, got nan"),
-    (run, ["--compare", "--tolerance=-1"], "--tolerance is an error from 0 on, got -1"),
+    (run, ["--compare", "--tolerance=nan"], "--tolerance is an error of at least 0, got nan"),
+    (run, ["--compare", "--tolerance=-1"], "--tolerance is an error of at least 0, got -1"),
     (run, ["--time", "--check"], "--time times instruction streams and computes no values: leave out --check"),
     (grade, ["k.py", "--at-least=nan"], "--at-least is a number of points, got nan"),
-    (grade, ["k.py", "--at-least=-inf"], "--at-least is a number of points, got -inf")])
+    (grade, ["k.py", "--at-least=-inf"], "--at-least is a number of points, got -inf"),
+    (score, [], "--reference is missing: add -r REF.py"),
+    (score, ["-r", "r.py", "--jobs=0"], "--jobs must be at least 1, got 0"),
+    (score, ["-r", "r.py", "--page=p.html"], "--page writes a page of a store: add --store FILE.db"),
+    (tune, ["-r", "r.py", "--space=A=1,2", "--trials=0"], "--trials must be at least 1, got 0")])
 def test_numbers_and_options_that_say_nothing(command, options, message, kernel, capsys):
     with pytest.raises(SystemExit) as ended:
         command.main([kernel, *options])
