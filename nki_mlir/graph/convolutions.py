@@ -140,7 +140,7 @@ def overlap(shift: int, positions: int, step: int, count: int) -> bool:
 
 
 def keep_padded(tiles: Tiles, machine: Machine, nest: TileNest) -> None:
-    """If a copy writes an image into a buffer of padding that convolutions read, lay the image out on chip for them."""
+    """Lay an image out on chip for convolutions if a copy writes it into a buffer of padding that they read."""
     cache = tiles.cache
     padding = padded_source(cache, nest) if tiles.choices.images else None
     if padding is None:

@@ -25,7 +25,8 @@ def text_of(node: cst.Raise) -> cst.BaseExpression | None:
 
 
 def raises_alone(node: cst.If) -> tuple[cst.Raise, list[cst.EmptyLine]] | None:
-    """If an ``if`` without ``else`` contains only a ``raise``, return it and the lines above it; else None."""
+    """Return the ``raise`` of an ``if`` without ``else`` that contains nothing else, and the lines above it; else
+    None."""
     match node:
         case cst.If(orelse=None, body=cst.IndentedBlock(body=[cst.SimpleStatementLine(
                 leading_lines=lines, body=[cst.Raise() as statement])])):

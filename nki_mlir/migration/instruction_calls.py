@@ -89,8 +89,8 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
 
 
 def _keep_elements(a: Arguments, parameter: str, tensor: TensorFact, like: TensorFact) -> None:
-    """Where a mask has cut an operand or the operand that shapes the result, so that their extents differ, let the cut
-    one keep all elements."""
+    """Let an operand, or the operand that shapes the result, keep all elements along axes where a mask has cut one of
+    them so that their extents differ."""
     assert tensor.shape is not None and like.shape is not None
     different = [k for k, (x, y) in enumerate(zip(tensor.shape, like.shape)) if x != y and x != "1" and (
         k == 0 or y != "1")]

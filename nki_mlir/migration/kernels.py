@@ -170,8 +170,8 @@ class Kernels(GridKernels):
         return returned
 
     def inner(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact:
-        """Return the fact about the result of a call of a function within the kernel. If its body does not show that a
-        parameter is a tile, and the call does, end the rewriting of the kernel, to begin anew."""
+        """Return the fact about the result of a call of a function within the kernel. If the call shows that a
+        parameter is a tile, and the body of the function does not, end the rewriting of the kernel, to begin anew."""
         function, key = self.local[name], (self.callers[-1], name)
         if any(is_index(fact) for fact in (*positional, *keywords.values())):
             self.inlined_or_left(name, f"an index vector or a mask of {name}: pass starts and sizes instead")
@@ -190,8 +190,8 @@ class Kernels(GridKernels):
         return facts
 
     def inlined_or_left(self, name: str, why: str, reason: str = NO_VECTORS) -> NoReturn:
-        """If the body of the called function can replace the call, end the rewriting of the caller, to begin anew, for
-        that reason; else leave the statement."""
+        """End the rewriting of the caller, to begin anew for that reason, if the body of the called function can
+        replace the call. Else leave the statement to a person."""
         caller = self.callers[-1] if self.callers else ""
         callee = self.callee(caller, name)
         if name != caller and (caller, name) not in self.inlined and callee is not None and is_inlinable(callee):
@@ -419,7 +419,7 @@ class Kernels(GridKernels):
     # -- results -------------------------------------------------------------------------------------------------------
     def returning(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
                   ) -> list[cst.BaseStatement]:
-        """If a kernel returns nothing, let it return the parameters that it writes."""
+        """Let a kernel that returns nothing return the parameters that it writes."""
         if any(statement.value is not None for statement in program_loops.returns_of(tree)):
             return body
         parameters = [a.arg for a in tree.args.args]

@@ -266,7 +266,7 @@ class _Lift(TreeTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Pass the values that a function reads of the outer one."""
+        """Pass the variables of the outer function that a moved function reads."""
         if self.functions[:1] == [self.outer] and isinstance(original_node.func, cst.Name) and (
                 function := self.inner.get(original_node.func.value)):
             captured = [cst.Arg(cst.Name(n)) for n in function.captured]

@@ -87,7 +87,7 @@ class _Merger(TreeTransformer):
         return inner.pop() if len(inner) == 1 else ""
 
     def unguarded(self, statement: cst.BaseStatement, condition: str) -> Statements | None:
-        """If the condition holds, a statement is equivalent to other statements: return these, or None if it also does
+        """Return the statements to which a statement is equivalent if the condition holds, or None if it also does
         something else."""
         if _created(statement):
             return [statement]

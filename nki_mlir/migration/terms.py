@@ -246,7 +246,7 @@ def is_one_more(text: str) -> bool:
 
 
 def tensor_of(text: str) -> str:
-    """If a text is a subscript of a tensor, return the tensor, else the text as a factor."""
+    """Return the tensor of a text that is a subscript of one; else return the text as a factor."""
     match = re.match(r"[\w.]+(?=\[)", text)
     return match.group(0) if match else factor(text)
 

@@ -40,7 +40,7 @@ class IndexText:
 
     @property
     def number(self) -> int | None:
-        """The value, if it is known."""
+        """The value of a form without terms, else None."""
         return None if self.terms or self.text else self.const
 
     def __str__(self) -> str:
