@@ -58,7 +58,7 @@ class Goal:
 CASES: dict[str, Callable[[], Case]] = {}
 GOALS: dict[str, Goal] = {}
 NARROW = "_bf16"                    # the suffix of cases in bfloat16
-NARROW_TOLERANCE = 4e-2             # of results with eight significant bits, rounded several times
+NARROW_TOLERANCE = 4e-2             # for results with eight significant bits, rounded several times
 
 
 def case(name: str, goal: Goal | None = None, narrow_goal: Goal | None = None) -> Callable[[Any], Any]:

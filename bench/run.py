@@ -86,7 +86,7 @@ def ticks_of(pid: int) -> int:
         user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
         tasks = Path(f"/proc/{pid}/task")
         children = [child for file in tasks.glob("*/children") for child in file.read_text().split()]
-    except OSError:                     # it has ended
+    except OSError:                     # the process has ended
         return 0
     return int(user) + int(system) + sum(ticks_of(int(child)) for child in children)
 

@@ -203,7 +203,7 @@ def page(every: int = 1) -> str:
                       *current_lines, *by_release()]).rstrip() + "\n"
 
 
-MARKS = {GONE: "", "token": "op"}       # of a release without the name, and of one that has it as an operator only
+MARKS = {GONE: "", "token": "op"}       # a release without the name; one with an operator of the name
 
 
 def by_release() -> list[str]:

@@ -60,7 +60,7 @@ def outcomes(changes: list[Change], files: list[str], jobs: int, select: str = "
     ``recorded`` are the tests to choose from if they are known, beside FileCheck tests."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # which does not reduce failing examples
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"                # does not reduce failing examples
     os.environ["NKI_MLIR_CACHE"] = "off"                        # a cache takes the package's files for its sources
     paths = [Path(file).resolve() for file in files]
     for change in changes:
@@ -283,7 +283,7 @@ class _Collected:
                  known: Results, most: float) -> None:
         self.changes, self.directory, self.jobs = changes, directory, jobs
         self.write, self.known, self.most = write, known, most
-        self.codes: dict[int, CodeType] = {}                    # what runs before the tests
+        self.codes: dict[int, CodeType] = {}                    # code that runs before the tests
         self.functions: dict[str, list[FunctionType]] = {}      # the functions of each changed file
         sys.setprofile(self.note)
 

@@ -56,7 +56,7 @@ class Results:
             file.write_text(json.dumps(run) + "\n")
             return results
         text = file.read_text()
-        file.write_text(text[:text.rindex("\n") + 1])           # without an entry that a stopped run has begun
+        file.write_text(text[:text.rindex("\n") + 1])           # drop the entry that a stopped run has begun
         for entry in [*entries_of(file)][1:]:
             if "number" in entry:
                 results.outcomes[entry["number"]] = Outcome(**entry)

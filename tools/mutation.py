@@ -175,7 +175,7 @@ def run(tests: list[str], directory: Path) -> str:
         process = subprocess.Popen(limited, cwd=directory, stdout=output, stderr=subprocess.STDOUT, env=environment,
                                    start_new_session=True)
         try:
-            status = process.wait(6 * limit)                # of tests that wait and use no processor
+            status = process.wait(6 * limit)                # for tests that wait and use no processor time
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM
         with suppress(ProcessLookupError):                  # processes that tests left

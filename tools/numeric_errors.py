@@ -67,7 +67,7 @@ STABLEHLO = {"log1p": "log_plus_one", "expm1": "exponential_minus_one", "cbrt": 
              "roundeven": "round_nearest_even", "atan2": "atan2"}
 
 Formula = Callable[..., np.ndarray]
-Errors = dict[str, float | None]                # by executor; None if it refuses the case
+Errors = dict[str, float | None]                # executor -> error; None if it refuses the case
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def error(actual: np.ndarray, exact: np.ndarray, dtype: DType, absolute: float =
     top = wide(largest + 2.0**(math.floor(math.log2(largest)) - dtype.mantissa))
     values = actual.astype(wide)
     clipped = np.clip(exact.astype(wide), -top, top)
-    if dtype is FLOAT8_E4M3FN:                  # it has NaN instead of infinity
+    if dtype is FLOAT8_E4M3FN:                  # this dtype has NaN instead of infinity
         values = np.where(np.isnan(values) & (np.abs(clipped) >= largest), np.copysign(top, clipped), values)
     if not np.array_equal(np.isnan(values), np.isnan(clipped)):
         return math.inf
@@ -219,7 +219,7 @@ def module_text(cases: Sequence[Case], free: int) -> str:
                       "return", "}", "}"])
 
 
-Program = Callable[[list[np.ndarray]], list[np.ndarray | None]]         # of operands; results of each case
+Program = Callable[[list[np.ndarray]], list[np.ndarray | None]]         # operands -> result of each case
 
 
 def programs(cases: Sequence[Case], free: int) -> dict[str, Program]:

@@ -19,7 +19,7 @@ seconds: dict[str, float | None] = {}
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    take("")                                                # what ran before the test, such as imports
+    take("")                                                # lines that ran before the test, such as imports
     yield
     take(item.nodeid)
 

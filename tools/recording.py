@@ -89,7 +89,7 @@ def record(jobs: int, tests: Sequence[str] = ()) -> None:
                   flush=True)
     current = {part_file(files).name for files in parts}
     for file in RECORDING.iterdir():
-        if file.name not in current:                   # of a folder that has other files now
+        if file.name not in current:                   # its folder has other files now
             file.unlink()
     _parts.cache_clear()
     tests_by_line.cache_clear()

@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.timing import machine as timing
 
 STEP = 0.05                     # relative change of a number to see what depends on it
 PRIOR = 0.2                     # standard deviation of a number about its value, relative
-NOISE = 0.08                    # the same of a latency about the model; larger errors count by size, not by square
+NOISE = 0.08                    # the same of latencies about the model; larger errors count by size, not square
 ROUNDS = 20                     # iterations that weight large errors
 
 

@@ -29,7 +29,7 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
 
 
 AT_ONCE = 1 << 16               # values that are drawn in one call
-SEED_DIGITS = 40                        # of a random seed: NumPy's generators have 128 bits
+SEED_DIGITS = 40                        # digits of a random seed: NumPy's generators have 128 bits
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
 

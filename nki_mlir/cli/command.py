@@ -30,7 +30,7 @@ from nki_mlir.input_limits import limited_time
 from nki_mlir.progress import ProgressLine, is_read, show_progress
 from nki_mlir.version import __version__
 
-LEVELS = 0, 1, 3                # of -O: how long to search for a fast order of instructions
+LEVELS = 0, 1, 3                # values of -O: how long to search for a fast order of instructions
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -35,8 +35,8 @@ from nki_mlir.version import __version__
 SYMBOLS = {"function": 12, "alias": 14}                          # numbers of the protocol: function, constant
 COMPLETIONS = {"operation": 3, "function": 3, "attribute": 10, "alias": 21, "value": 6}
 LENGTH = re.compile(rb"Content-Length:[ \t]*(.*?)\s*$", re.IGNORECASE)
-DIGITS = 9                              # of a length: no text of an editor has a gigabyte
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601         # of JSON-RPC
+DIGITS = 9                              # most digits of a length: no text of an editor has a gigabyte
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601         # codes of JSON-RPC
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 INCREMENTAL = 2                         # the editor sends what changes in a text, not the complete text
 

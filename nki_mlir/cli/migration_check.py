@@ -153,7 +153,7 @@ def printed_cases(file: Migrated, names: Collection[str], release: str) -> "dict
     from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
     texts: dict[str, str | Unprintable] = {}
     failing = set[str]()
-    with old_file(file.path, file.old) as path:         # its source is read when a kernel is captured
+    with old_file(file.path, file.old) as path:         # a capture reads the source
         for kernel, positional, keywords in cases_of(run_file(path), file.path):
             if (name := kernel.__name__) in names:
                 try:

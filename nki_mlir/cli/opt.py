@@ -25,7 +25,7 @@ GOALS = {"linalg": "lower to the waist: linalg on tiles, nisa instructions", "ni
          "vector": "lower to the CPU's program, in comments, and the vector code of its routines",
          "llvm": "lower to the CPU's program, with its routines in the LLVM dialect"}
 NESTED_PASSES = 100
-QUOTES = '"""'              # of a docstring of one line
+QUOTES = '"""'              # end of a docstring of one line
 OPTION = re.compile(r"    (\w+): (?:bool|int|float|str) = (\S+) +# (.*)")
 
 

@@ -210,7 +210,7 @@ def run(options: argparse.Namespace) -> int:
     from nki_mlir.cli.runnable import check_executor, requested  # start-up: imported on first use
     runnable = requested(source, options)
     if options.on and not is_chosen and "jit" not in runnable.executors and not command.is_kernel(source):
-        options.on = runnable.executors[0]              # of instruction streams
+        options.on = runnable.executors[0]              # the only executor of streams
     if options.check:
         return print_report(runnable, options.json)
     if options.stepped:

@@ -14,8 +14,8 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.input_limits import limited_time
 from nki_mlir.text_limits import TextTooDeep
 
-MOST = 20                               # parses of a part
-CHARACTERS = 1 << 21                    # that all parses of a part but the first read, about a second's work
+MOST = 20                               # most parses of a part
+CHARACTERS = 1 << 21                    # most characters of all later parses of a part, read in about a second
 BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|[!#][\w$.-]+\s*=|\"\w|\^|[a-z]\w*\.\w*(?!\s*=)|return\b|module\b)")
 FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
 NAMED = re.compile(r"'(\w+\.\w+)' op .*, found ")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.timing import Timing
     from nki_mlir.targets.neuron.timing.path_shares import Share
 
-LINES = 8                       # of a list that the text shows
+LINES = 8                       # most lines of a list that the text shows
 
 
 class Difference(TypedDict):

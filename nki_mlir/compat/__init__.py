@@ -70,7 +70,7 @@ LAZY: dict[str, dict[str, tuple[str, str]]] = {
     "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
     "nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
     "nki.experimental": {name: ("nki_mlir.language.current.language", name) for name in ("fori_loop", "while_loop")},
-    "nki.compile": {"GenericKernel": ("nki_mlir.language.current.kernel", "Kernel")}}       # of the first releases
+    "nki.compile": {"GenericKernel": ("nki_mlir.language.current.kernel", "Kernel")}}       # in the first releases
 
 
 def vendor_names(modules: Mapping[str, str], *more: str) -> dict[str, str | None]:

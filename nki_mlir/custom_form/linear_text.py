@@ -25,7 +25,7 @@ class NamedForm:
     const: int = 0
     values: dict[str, int] = field(default_factory=dict)
     axes: dict[int, int] = field(default_factory=dict)
-    found_at: dict[str, int] = field(default_factory=dict)      # where in the text each value is
+    found_at: dict[str, int] = field(default_factory=dict)      # value -> its position in the text
 
     def add(self, name: str | int | None, factor: int, at: int = 0) -> None:
         """Add a value, an axis or a number."""

@@ -101,7 +101,7 @@ class Clauses:
     mask: list[linear_text.NamedConstraint] = field(default_factory=list)
     limits: list[linear_text.NamedConstraint] = field(default_factory=list)
     symbols: list[tuple[str, int]] | None = None
-    attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # as text, with its position
+    attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # name -> text, position
 
 
 class FormReader:

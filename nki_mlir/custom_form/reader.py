@@ -54,7 +54,7 @@ class SourceMap:
 
     def __init__(self, text: str, edits: list[Edit]) -> None:
         self.source = text
-        self.starts: list[int] = []             # of each piece, in the result
+        self.starts: list[int] = []             # start of each piece in the result
         self.origins: list[tuple[int, bool]] = []   # source position; characters correspond one by one
         parts: list[str] = []
         length = at = 0

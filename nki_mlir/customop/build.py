@@ -112,11 +112,11 @@ class Compiler:
         the checked build before loads, stores and divisions."""
         flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3",
                  "-fsanitize=return"]
-        if self.is_clang:                       # as GCC does: sizes in braces may be of type size_t
+        if self.is_clang:                       # accept sizes of type size_t in braces, as GCC does
             flags.append("-Wno-error=c++11-narrowing")
         if checked:
             flags += ["-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero"]
-            if self.is_clang:                   # as GCC: calls instead of accesses to shadow memory
+            if self.is_clang:                   # call functions, as GCC does, instead of reading shadow memory
                 flags += ["-gdwarf-4", *(word for option in CLANG_CALLS for word in ("-mllvm", f"-asan-{option}"))]
         return flags
 

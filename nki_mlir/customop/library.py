@@ -386,12 +386,12 @@ _LOCK = threading.RLock()
 
 def open_library(path: str | os.PathLike[str]) -> Library:
     """Return the library of a file: the same object each time, until the file is built again."""
-    file = Path(os.path.realpath(path))             # without an error where links lead in a circle
+    file = Path(os.path.realpath(path))             # accepts links that lead in a circle
     try:
         status = file.stat()
     except OSError as error:
         raise NotALibrary(file=shown(file), reason=error.strerror) from None
-    if not stat.S_ISREG(status.st_mode):            # to read a FIFO would wait for a writer
+    if not stat.S_ISREG(status.st_mode):            # reading a FIFO would wait for a writer
         raise NotALibrary(file=shown(file), reason="it is not a regular file")
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _LOCK:

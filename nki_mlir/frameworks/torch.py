@@ -351,7 +351,7 @@ def _captures(function: object) -> CallCache:
 
 
 def _make_plan(callee: Callee, tensors: list[int], exporting: bool, is_lazy: bool) -> Plan:
-    if not is_lazy:                                         # for lazy tensors the graph is written instead
+    if not is_lazy:                                         # a program of lazy tensors writes its graph instead
         write_call(callee.record)
     record, form = callee.record, callee.record.form
     tensor = [tensors[index] for index in form.operands]            # operand -> tensor of the call

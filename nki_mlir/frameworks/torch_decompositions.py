@@ -85,7 +85,7 @@ def floor_divide(a: Any, b: Any) -> object:
     quotient = torch.where((left != 0) & ((second < 0) != (left < 0)), quotient - 1, quotient)
     floor = torch.floor(quotient)
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
-    result = torch.where(quotient == 0, ratio * 0.0, floor)             # with the sign of the quotient
+    result = torch.where(quotient == 0, ratio * 0.0, floor)             # a zero has the sign of the quotient
     return torch.where(second == 0, ratio, result).to(dtype)
 
 

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 Node = torch.fx.Node
-NONE, MEAN = 0, 1                   # of PyTorch's reductions
+NONE, MEAN = 0, 1                   # PyTorch's numbers of reductions
 
 
 def elementwise_losses() -> Any:

@@ -134,7 +134,7 @@ class Rewriting:
         self.columns: dict[Node, Node] = {}                     # nodes with selected columns, to the mask
         self.names: dict[Node, str] = {}                        # the operators that are not an index
         self.keys: dict[object, Node] = {}
-        self.firsts: dict[Node, Node] = {}              # by node, the first one that computes the same
+        self.firsts: dict[Node, Node] = {}              # node -> first one that computes the same
         self.mode = next(node.meta["val"] for node in graph.nodes
                          if isinstance(node.meta.get("val"), torch.Tensor)).fake_mode
 

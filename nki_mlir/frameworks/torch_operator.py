@@ -33,7 +33,7 @@ from nki_mlir.language.framework_tensors import FORWARD, REVERSE, NoDerivative, 
 from nki_mlir.language.kernel import default_executor
 
 TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclasses: they may override operations
-PLAIN = torch._C._dispatch_keys(torch.empty(0)).raw_repr()         # of tensors whose values are those in memory
+PLAIN = torch._C._dispatch_keys(torch.empty(0)).raw_repr()         # keys of tensors whose values are those in memory
 
 
 class NoTorchDtype(NkiMlirError, TypeError):
@@ -63,7 +63,7 @@ class OverlappingInGraph(NkiMlirError, RuntimeError):
 
 
 KEY = 64                        # characters of a callee's key; configs are longer
-INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}        # by bytes of an element
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}        # bytes of an element -> dtype
 STORAGE = 1 << 32               # a nonzero stand-in for the address of a storage without values
 
 
@@ -291,7 +291,7 @@ def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: in
     layout, contiguous = layout_of(callee), [t.contiguous() for t in tensors]
     results = [(torch.zeros if zero else torch.empty)((size, *shape), dtype=dtype, device="cpu")
                for shape, dtype, zero in layout.results]
-    pointers = []                   # of each slot of the entry: its first address and the bytes to the next part
+    pointers = []                   # for each slot of the entry, its first address and the bytes to the next part
     for group, n in layout.order:
         memory, steps = (contiguous[n], mapped[n]) if group == "tensors" else (results[n], True)
         pointers.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))

@@ -25,7 +25,7 @@ from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.torch_values import NKI_DTYPE, TORCH_DTYPE, operands_of, results_of
 from nki_mlir.graph.custom_call import TARGET, KernelRecord
 
-API_VERSION_UNSPECIFIED = 0             # of custom calls, as the documents pass it for PyTorch
+API_VERSION_UNSPECIFIED = 0             # API version of custom calls that the documents pass for PyTorch
 
 
 def custom_call(record: KernelRecord, written: Sequence[torch.Tensor],

@@ -18,7 +18,7 @@ from nki_mlir.graph.upstream import public_function
 Span = tuple[int, int]
 Range = tuple[float, float] | Span
 REGISTER = 32                       # bits of the integers that engines compute
-ATTEMPTS = 4                        # to find ranges that the body of a loop keeps
+ATTEMPTS = 4                        # most attempts to find ranges that the body of a loop keeps
 DEPTH = 6                           # operations between a condition's operand and a selected value
 FLOATS = {"f64": (53, 2.0 ** 1023), "f32": (24, 2.0 ** 127), "bf16": (8, 2.0 ** 127), "f16": (11, 2.0 ** 15)}
 # bits of the fraction, and a number that no rounding makes infinite

@@ -27,7 +27,7 @@ from nki_mlir.graph.tensor_values import joined, repeated, reshaped, sliced, tra
 from nki_mlir.graph.upstream import exchange
 
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
-POSITIONS = 1024                    # of a window, each of which is an operation
+POSITIONS = 1024                    # most positions of a window, each of which becomes an operation
 
 
 def rewrite_joint_reductions(module: Module) -> None:

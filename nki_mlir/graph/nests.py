@@ -37,7 +37,7 @@ from nki_mlir.waist.nest import ExpressionReader, Step
 from nki_mlir.waist.nest_reader import GatheredRows
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
-LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # on truth values
+LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}  # functions of truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
 INTEGRAL_FROM = 8388608.0  # 2^23: every float32 from here on is integral, and adding it rounds a smaller one
@@ -100,7 +100,7 @@ class EngineExpression(ExpressionReader):
 
     def __init__(self, nest: TileNest) -> None:
         super().__init__(nest)
-        self.rows: dict[int, Node] = {}             # by the number of the gather
+        self.rows: dict[int, Node] = {}             # number of a gather -> the row that it reads
 
     def step(self, step: Step) -> Node:
         nest, result = self.nest, step.dtype

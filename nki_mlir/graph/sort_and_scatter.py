@@ -267,7 +267,7 @@ def _saturated(op: Operation) -> Value:
     value = value_of(op.name, kind, x)
     for predicate, other, chosen in ((NOT_BELOW, end, end - 1), (BELOW, low, low), (UNORDERED, None, 0)):
         limit = x if other is None else arith.constant(x.type, ir.FloatAttr.get(x.type, float(other)))
-        bits_of = chosen - (1 << bits) if chosen >> (bits - 1) == 1 else chosen         # as a signed number
+        bits_of = chosen - (1 << bits) if chosen >> (bits - 1) == 1 else chosen         # the constant is signed
         instead = arith.constant(kind, ir.IntegerAttr.get(kind, bits_of))
         value = arith.select(arith.cmpf(predicate, x, limit), instead, value)
     return value

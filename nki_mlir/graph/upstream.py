@@ -21,7 +21,7 @@ BUFFERS = (
     "empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 allow-return-allocs-from-loops=1 "
     "function-boundary-type-conversion=identity-layout-map},")
 TO_BUFFERS = f"builtin.module({BUFFERS}canonicalize,cse,func.func(linalg-generalize-named-ops),canonicalize)"
-WIDTHS = 1, 2, 4, 8, 16, 32, 64         # of integers in StableHLO
+WIDTHS = 1, 2, 4, 8, 16, 32, 64         # bits of StableHLO's integers
 
 
 class BadModule(NkiMlirError, ValueError):

@@ -245,7 +245,7 @@ def selects_in_each_row(comparisons: Sequence[Comparison], shape: tuple[str, ...
             number = terms.number(terms.simplified(value))
             if number is None or not HOLDS[comparison.operator](number, 0):
                 return False
-        return comparison.operator in ORDERS    # which hold in all rows if they hold in the first and in the last
+        return comparison.operator in ORDERS    # an order holds in all rows if it holds in the first and in the last
     is_known = bool(shape) and "?" not in shape and all(len(c.index.axes) == len(shape) for c in comparisons)
     return is_known and any(all(at_element(c, is_last) for c in comparisons) for is_last in (False, True))
 

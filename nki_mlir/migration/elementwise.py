@@ -191,7 +191,7 @@ class ElementwiseTexts(OperandMasks):
     def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
                meaning: str = "", mask: MaskFact | None = None) -> OperationText:
         """Return an operation on two tiles, or on a tile and a number."""
-        if name in MODULI:                      # which no device has
+        if name in MODULI:                      # no device has these operators
             self.report.changed(self.line, f"nl.{name} stays; the current generation has it in the simulator alone")
         steps = [self.step(node) for node in (left, right)]
         first, second = self.operands((left, right), mask)
@@ -293,7 +293,7 @@ class ElementwiseTexts(OperandMasks):
         if no instruction computes it or converts to the destination's dtype."""
         name, first, second, tiles, fact, _, _, explicit = operation
         nl, nisa = self.nl, self.nisa
-        on_gpsimd = name == "power" and len(tiles) == 1         # whose engine has no access to PSUM
+        on_gpsimd = name == "power" and len(tiles) == 1         # GpSimd has no access to PSUM
 
         def into(dst: str, target: TensorFact) -> list[str]:
             has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)

@@ -145,11 +145,11 @@ def _least(offset: str, entries: Sequence[ast.expr]) -> int | None:
 class EngineRows(UncutTiles):
     """The part of the rewriter that copies rows to partitions where engines start, and back."""
 
-    values: Mapping[str, ast.expr] = {}         # of names of the file and of the function
+    values: Mapping[str, ast.expr] = {}         # values of names of the file and the function
 
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)
-        self.moved: dict[str, tuple[str, tuple[str, ...]]] = {}     # by a tile of moved rows: the view, the statements
+        self.moved: dict[str, tuple[str, tuple[str, ...]]] = {}     # tile of moved rows -> the view, the statements
 
     def may_start_between(self, texts: Sequence[str]) -> bool:
         """Return whether a statement has a view of a tile whose rows may begin where no engine can start."""

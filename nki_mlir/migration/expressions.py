@@ -147,7 +147,7 @@ class Expressions(TreeTransformer):
         texts = [self.settled(t) for t in result.into(name + result.part, result.fact)] if result.into else []
         shape = self.settled(result.shape)
         for operand in (self.settled(text) for text in result.operands):
-            if COMPUTED.match(operand) and operand in shape:        # its name is in the shape, it is computed once
+            if COMPUTED.match(operand) and operand in shape:        # name it, since the shape reads it, too
                 named = self.named(operand, "loaded" if operand.startswith(f"{self.nl}.load") else "operand")
                 shape, dtype, *texts = (text.replace(operand, named) for text in (shape, dtype, *texts))
         if not result.into:

@@ -82,7 +82,7 @@ def _files_below(path: Path, only: Collection[Path] | None) -> list[Path]:
     """Return the files to migrate: the file, or those of the directory."""
     if not os.path.exists(path):           # Path's methods raise errors for names that are too long
         raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
-    if not os.path.isdir(path) and not os.path.isfile(path):        # to read a FIFO would wait for a writer
+    if not os.path.isdir(path) and not os.path.isfile(path):        # reading a FIFO would wait for a writer
         raise MigrationError(what=f"cannot read {path}: it is not a regular file", how="give a file or a directory")
     files = sorted(only if only is not None else (p for p in path.rglob("*.py") if p.is_file() and not any(
         part.startswith(".") for part in p.parts))) if path.is_dir() else [path]

@@ -74,7 +74,7 @@ class _Hoister:
             body.append(statement)
         if not hoisted:
             return [node.with_changes(body=node.body.with_changes(body=inner))]
-        hoisted[0] = hoisted[0].with_changes(leading_lines=[*node.leading_lines, *comments])     # of no statement left
+        hoisted[0] = hoisted[0].with_changes(leading_lines=[*node.leading_lines, *comments])     # without a statement
         empty = [cst.SimpleStatementLine([cst.Pass()])]
         return [*hoisted, node.with_changes(leading_lines=(), body=node.body.with_changes(body=body or empty))]
 

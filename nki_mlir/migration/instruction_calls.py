@@ -331,7 +331,7 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
         calls.report.changed(calls.line, "the tile is copied to SBUF, because the GpSimd engine cannot read PSUM")
         selected = f"{calls.nl}.copy({text})"
     if source.shape is None or "?" in source.shape or not (a.dtype or calls.plain(source)):
-        text = selected = calls.named(selected, "operand")      # which the shape or the dtype of the result names, too
+        text = selected = calls.named(selected, "operand")      # the shape or the dtype of the result reads it, too
 
     def into(dst: str, target: TensorFact) -> list[str]:
         return calls.selecting(dst, selected, a.text("on_false_value"), comparisons)

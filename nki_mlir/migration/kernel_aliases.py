@@ -23,7 +23,7 @@ def kernel_aliases(text: str, names: Names, functions: Set[str], wrappers: Set[s
     tree = python_tree(text)
     parameters = {argument.arg for node in walked(tree) if isinstance(node, ast.arguments)
                   for argument in parameters_of(node)}
-    values: dict[str, list[str]] = {}           # of each name: the kernels that it is assigned, or ""
+    values: dict[str, list[str]] = {}           # name -> kernels that it is assigned, "" for other values
     plain: set[int] = set()
     for assignment in (n for n in walked(tree) if isinstance(n, ast.Assign)):
         for target in assignment.targets:
@@ -58,7 +58,7 @@ class KernelGroups:
 
     def __init__(self, tree: ast.Module, kernels: Set[str], kernel_of: Callable[[ast.expr], str]) -> None:
         self.kernels, self.kernel_of = kernels, kernel_of
-        self.values: dict[str, set[str]] = {}           # by variable; "" if it is not a kernel
+        self.values: dict[str, set[str]] = {}           # variable -> kernels; "" for other values
         self.assigned: dict[str, list[ast.expr]] = {}
         for node in walked(tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

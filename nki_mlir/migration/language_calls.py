@@ -151,7 +151,7 @@ def axes_of(a: Arguments, name: str = "axis") -> list[int] | None:
 def reduced(tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str, ...] | None:
     """Return the shape after a reduction."""
     if tensor.shape is None and axes in ([1], [-1]):
-        return "?", "1"                 # of a tile with one free axis
+        return "?", "1"                 # assumes a tile with one free axis
     if tensor.shape is None or axes is None:
         return None
     rank = len(tensor.shape)

@@ -124,7 +124,7 @@ def _calls_are_plain(outer: ast.FunctionDef, name: str, function: _Inner) -> boo
     uses = [n for n in ast.walk(outer) if isinstance(n, ast.Name) and n.id == name]
     if (function.captured or function.name != name) and any(id(n) not in called for n in uses):
         return False
-    for node in ast.walk(outer):            # which may have other values of the names
+    for node in ast.walk(outer):            # inner scopes may bind the names anew
         if isinstance(node, SCOPES) and node is not outer and any(id(n) in called for n in ast.walk(node)):
             other = {n.arg if isinstance(n, ast.arg) else n.id for n in ast.walk(node) if isinstance(n, ast.arg) or (
                 isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))}

@@ -69,7 +69,7 @@ class SourceModule:
         self.around: dict[int, dict[str, Fact]] = {}
         self._collect(self.tree)
         device_functions = {n: f for n, f in self.functions.items() if self.is_device(f)}
-        self.current_functions: dict[str, cst.FunctionDef] = {}     # those that stay in a file with others in beta form
+        self.current_functions: dict[str, cst.FunctionDef] = {}     # functions that stay, beside others in beta form
         if beta_form:
             self.classes = {n: c for n, c in self.classes.items() if n in beta_form}
             self.current_functions = {n: f for n, f in device_functions.items() if n not in beta_form}
@@ -331,7 +331,7 @@ class Host(GridAxes):
             if len(kept_names) == len(names):
                 return updated_node
             self.report.changed(line, "the decorator becomes nki.jit, which serves every framework")
-            if "nki" in map(self.names.meaning, map(cst.Name, self.names.paths)):       # which is imported elsewhere
+            if "nki" in map(self.names.meaning, map(cst.Name, self.names.paths)):       # the file imports nki elsewhere
                 return updated_node.with_changes(names=[*kept_names[:-1], kept_names[-1].with_changes(
                     comma=cst.MaybeSentinel.DEFAULT)]) if kept_names else cst.RemoveFromParent()
             return self._first(kept_names, updated_node, "import nki")

@@ -96,7 +96,7 @@ def _of_product(calls: Calls, mask: MaskFact, of_product: Axes, sizes: Sizes) ->
         bounds = tuple(replace(b, axis=next(iter(axes.get((b.rank, b.axis), {b.axis}))), rank=len(sizes))
                        for b in mask.bounds)
         mask = MaskFact(bounds, mask.conditions, comparisons, diagonals)
-    else:                                   # of one dimension, but of several axes of the product
+    else:                                   # comparisons of one dimension each, along several axes of the product
         parts = [calls.mask_of(c.operator, c.index) for c in comparisons]
         conditions = tuple(dict.fromkeys((*mask.conditions, *(text for part in parts for text in part.conditions))))
         mask = replace(reduce(calls.conjunction, parts, MaskFact(())), conditions=conditions)

@@ -54,7 +54,7 @@ class ProgramArguments:
         self.helpers = {name for name in self.calls if name not in self.launched and self._is_helper(name)}
         self.reads = {name: dict.fromkeys(read for call in calls if (read := self.read(call)) is not None)
                       for name, calls in self.calls.items()}
-        for _ in self.calls:                    # what the functions read that it calls
+        for _ in self.calls:                    # add what called functions read
             for name, calls in self.calls.items():
                 for call in calls:
                     if (callee := _name_of(call)) in self.helpers:

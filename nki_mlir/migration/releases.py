@@ -222,7 +222,7 @@ class _Newest(TreeTransformer):
         names = POSITIONS[meaning]
         if meaning == "nisa.dma_copy" and "oob_mode" in MODULE.code_for_node(positional[2]):
             names = ("dst", "src", "oob_mode", "dge_mode", "engine", "name")
-        if len(positional) > len(names):            # which no release takes
+        if len(positional) > len(names):            # no release takes as many
             return arguments
         self._changed(node, f"{meaning} gets its arguments by name, because the order of its parameters changed")
         return [a if a.keyword is not None else keyword_argument(names[k], a.value) for k, a in enumerate(arguments)]

@@ -17,7 +17,7 @@ def reads(name: str, tree: cst.Module, functions: Mapping[str, cst.FunctionDef],
                 for n in nodes_of(node, cst.Name)}
 
     def names(node: cst.CSTNode) -> list[cst.Name]:
-        attributes = set() if module else {id(n.attr) for n in nodes_of(node, cst.Attribute)}    # of nl.store
+        attributes = set() if module else {id(n.attr) for n in nodes_of(node, cst.Attribute)}    # store in nl.store
         return [n for n in nodes_of(node, cst.Name) if n.value == last and id(n) not in attributes]
 
     return any(id(n) not in left_out for n in names(tree)) or any(

@@ -17,7 +17,7 @@ from math import prod
 from nki_mlir.migration import terms
 
 MOST = 4096                                 # combinations of values of variables
-PROGRAMS = range(4)                         # of a grid whose size the text does not show
+PROGRAMS = range(4)                         # programs of a grid whose size the text does not show
 SEVERAL = 64                                # iterations of a loop to a stop that the text does not show
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, ast.Call, ast.operator,
               ast.unaryop)

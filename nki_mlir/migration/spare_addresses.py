@@ -18,7 +18,7 @@ from nki_mlir.migration.spare_vectors import removed
 from nki_mlir.migration.statement_transformer import StatementTransformer
 from nki_mlir.migration.tree_transformer import TreeTransformer
 
-MODULES = {"nl", "nisa", "nki", "ncc", "np", "math", "functools"}        # whose functions change no state of the host
+MODULES = {"nl", "nisa", "nki", "ncc", "np", "math", "functools"}        # their functions change no host state
 
 
 def without_addresses(body: Sequence[cst.BaseStatement], addresses: Collection[str]) -> list[cst.BaseStatement]:

@@ -56,7 +56,7 @@ class Statements(TileUpdates):
     """Rewrites blocks. ``line_of`` has the old line of each statement."""
 
     line_of: dict[int, int] = {}
-    tries = 0                       # how many ``try`` statements are around
+    tries = 0                       # number of enclosing ``try`` statements
     returned: list[Fact]
 
     # -- blocks --------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Statements(TileUpdates):
     def _line(self, node: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
         texts: list[str] = []
         for small in node.body:
-            self.prelude += [[]] if len(node.body) > 1 else []      # what precedes it follows earlier ones
+            self.prelude += [[]] if len(node.body) > 1 else []      # its prelude follows the earlier statements
             replaced = self.small(small)
             texts += [*(self.prelude.pop() if len(node.body) > 1 else ()), *(
                 replaced if replaced is not None else [self.code(small)])]
@@ -300,7 +300,7 @@ class Statements(TileUpdates):
         self.note_sources(self.assigned, value)
         fact, is_assigned = self.fact(expression), self.target and self.code(expression) == self.target
         self.target = self.assigned = ""
-        if is_assigned:                 # by the statements in front
+        if is_assigned:                 # the statements in front have assigned it
             self.bind_target(target, fact)
             return []
         self._name_shapes(shapes)

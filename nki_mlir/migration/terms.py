@@ -162,7 +162,7 @@ def negated(text: str) -> str:
     first = node
     while isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
         first = first.left
-    is_sum = isinstance(first, ast.BinOp) and isinstance(first.op, (ast.Add, ast.Sub))      # which has parentheses
+    is_sum = isinstance(first, ast.BinOp) and isinstance(first.op, (ast.Add, ast.Sub))      # a sum has parentheses
     if first is not None and first is not node and (is_sum or SIMPLE.match(ast.unparse(first))):
         return f"-{bare(text)}"
     return f"-{factor(text)}"

@@ -148,7 +148,7 @@ class TileObjects(Branches):
     def object_attribute(self, node: cst.Attribute, owner: cst.BaseExpression, kind: TileObject) -> cst.BaseExpression:
         """Return an attribute of an object, with its fact, or a method."""
         text, name = f"{self.text(owner)}.{node.attr.value}", node.attr.value
-        if text in self.scope.facts:                        # which __init__ has assigned
+        if text in self.scope.facts:                        # __init__ has assigned the attribute
             assigned = self.new(text, self.scope.facts[text])
             self.owners[id(assigned)] = owner
             return assigned

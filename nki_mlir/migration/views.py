@@ -108,7 +108,7 @@ def part_of(text: str, items: Sequence[str], integers: Collection[str] = ()) -> 
         position = 0
         for item in items:
             while position < len(outer) and (isinstance(outer[position], ast.Constant) or (
-                    any(is_slice) and elements[position] in integers)):         # which has no dimension
+                    any(is_slice) and elements[position] in integers)):         # an integer has no dimension
                 position += 1
             if item != ":":
                 if position < len(outer) and elements[position] != ":":
@@ -283,7 +283,7 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
     texts: list[str] = []
     order: list[int] = []
     varying = {axis for axes in along for axis in axes}
-    spare = [axis for axis in range(len(extents)) if axis not in varying]      # of one element
+    spare = [axis for axis in range(len(extents)) if axis not in varying]      # axes of one element
     for k, (item, axes) in enumerate(zip(items, along)):
         extent = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else f"{text}.shape[{k}]"
         base = _base(item)

@@ -20,7 +20,7 @@ WORD = re.compile(r"(?<![.\w])[A-Za-z_]\w*(?!\w*=[^=])")
 def delay_allocations(lines: list[str]) -> list[str]:
     """Return the lines with each allocation in front of the statement of its block that uses the tensor first."""
     users = _users_of(lines)
-    moved: dict[int, list[tuple[tuple[int, int], int]]] = {}        # by the line in front of which they are
+    moved: dict[int, list[tuple[tuple[int, int], int]]] = {}        # line -> allocations that move in front of it
     for at, line in enumerate(lines):
         if (match := ALLOCATION.match(line)) is None:
             continue

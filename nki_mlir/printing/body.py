@@ -400,7 +400,7 @@ class BodyPrinter:
         for _, tile in op.sources():
             tensor = self.out.waiting.get(tile.handle)
             if tensor is not None and tile.handle in self.out.zeroed and not _is_named(tensor):
-                tensor.name = name_behind(tile, "filled")       # by the memset
+                tensor.name = name_behind(tile, "filled")       # the memset fills it
 
     def name_waiting(self) -> None:
         """Name the tiles that are allocated before a loop or a branch by the operations that write them, within

@@ -45,7 +45,7 @@ class NamedTensor:
     region: str
     expression: str = ""                  # the expression of one that is not an allocation
     address: tuple[int, int] | None = None
-    requested_name: str = ""              # its name, unless another tensor has that name
+    requested_name: str = ""              # the name, unless another tensor has it
 
     @property
     def definition(self) -> str:
@@ -166,7 +166,7 @@ class KernelText:
         before = len(self.lines)
         yield
         self.heads.pop()
-        self.waiting.clear()            # those that nothing uses
+        self.waiting.clear()            # nothing uses these allocations
         if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.write("pass")
         self.depth -= 1

@@ -46,7 +46,7 @@ def on_legal_tiles(text: KernelText, op: Op) -> Iterator[Op]:
         yield op
         return
     staged: dict[str, Tile] = {}
-    copies: list[tuple[Tile, Tile]] = []            # of tiles that are read: two operands of one tile have one copy
+    copies: list[tuple[Tile, Tile]] = []            # (tile that is read, copy): two operands of one tile share a copy
     for field, tile in moved:
         copy = next((copy for read, copy in copies if not field.writes and same_elements(read, tile)), None)
         staged[field.name] = copy = copy if copy is not None else _staged(text, op, field, tile)

@@ -82,7 +82,7 @@ def rank_text(op: SendrecvOp, rank: str, program_id: str) -> str:
 
 def _share_constants(modules: Sequence[Module]) -> None:
     """Give equal constants of all modules one name, and add to the first module those that only others have."""
-    shared: dict[tuple[Attribute, Attribute], str] = {}         # by type and values
+    shared: dict[tuple[Attribute, Attribute], str] = {}         # (type, values) -> name
     for module in modules:
         names: dict[str, str] = {}
         for definition in operations_of(module, lambda name: name == CONSTANT):

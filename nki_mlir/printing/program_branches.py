@@ -123,7 +123,7 @@ def _users(program: Program) -> dict[Item[Operation], list[Item[Operation]]]:
 
 def write_branches(alignment: ProgramAlignment, program_id: Value) -> None:
     """Write the operations of the second program into the module of the first one, as branches on the program id."""
-    values: dict[Value, Value] = {}                 # of the second program: those of the module
+    values: dict[Value, Value] = {}                 # values of the second program -> values of the module
     for a, b in alignment.pairs:
         assert a.operation is not None and b.operation is not None
         values.update(zip(b.operation.block.arguments, a.operation.block.arguments))
@@ -156,7 +156,7 @@ def _write_branch(branch: ProgramBranch, program_id: Value, values: dict[Value, 
     numbers = [number for number, items in enumerate(branch.programs) if items]
     first = branch.programs[numbers[0]][0].operation
     assert first is not None
-    with first.location, ir.InsertionPoint(branch.before):      # so that branches of equal iterations are equal
+    with first.location, ir.InsertionPoint(branch.before):      # equal iterations have equal branches
         condition = compared("eq", program_id, constant(numbers[0]))
         created = ir.Operation.create("scf.if", operands=[condition], regions=2)
     for region, number in zip(created.regions, numbers):

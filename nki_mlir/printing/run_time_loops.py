@@ -145,7 +145,7 @@ def beta_condition(loop: WhileLoop, test: LoopTest | None) -> Tile | None:
     op = last.instruction if isinstance(last, TileInstruction) else None
     if test is None or not isinstance(op, BinaryScalarOp) or (op.op, op.scalar, op.mask) != ("not_equal", 0, ()):
         return None
-    alone = op.dst.handle == test.register and len(list(test.register.uses)) == 3       # it is filled and tested, too
+    alone = op.dst.handle == test.register and len(list(test.register.uses)) == 3       # the others fill and test it
     return op.src if alone and (test.comparison, test.limit) == ("ne", 0) else None
 
 

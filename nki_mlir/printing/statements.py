@@ -80,7 +80,7 @@ def value_text(attribute: str, value: object) -> str:
             return operator_text(value)
         case str() if attribute in ENUMS:
             return f"{ENUMS[attribute]}.{value}"
-        case float() if attribute == "base":            # of what is counted
+        case float() if attribute == "base":            # the base of what iota counts
             return str(round(value))
         case float():
             return number_text(value) if attribute == "value" else immediate_text(value)
@@ -233,7 +233,7 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         return form.constants[parameter]
     if parameter in form.scalars:
         tile_name, number = form.scalars[parameter]
-        if getattr(op, tile_name) is None and parameter == "scale" and getattr(op, number) == 1:     # its default
+        if getattr(op, tile_name) is None and parameter == "scale" and getattr(op, number) == 1:     # the default
             return None
         return _scalar(text, op, tile_name, number, parameter)
     tile_name = form.tiles.get(parameter, "dst" if parameter == "dst" else "")

@@ -89,7 +89,7 @@ def _order(earlier: list[EarlierOperations]) -> list[int]:
     for transfer in group:
         for k in _closure(transfer, earlier):
             transfers_of[k].append(transfer)
-    stages: list[int] = []              # how many buffers in HBM are written and read before an operation
+    stages: list[int] = []              # number of buffers in HBM that are written and read before each operation
     for edges in earlier:
         stages.append(max((stages[before] + (before not in edges.on_chip and not edges.targets)
                            for before in edges.all), default=0))

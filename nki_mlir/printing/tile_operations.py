@@ -239,7 +239,7 @@ def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | Te
 
 
 def _binary(text: KernelText, op: BinaryOp) -> None:
-    if op.lhs.space == op.rhs.space == PSUM:            # of which an instruction reads one
+    if op.lhs.space == op.rhs.space == PSUM:            # an instruction reads one operand in PSUM
         op = changed(op, lambda tile: tile, rhs=transfers.in_sbuf(text, op, op.rhs))
     is_reversed = _is_column(op.lhs) and not _is_column(op.rhs)
     is_wide = any(tile.free_elements > 1 for tile in (op.lhs, op.rhs))
@@ -304,7 +304,7 @@ def _reduce(text: KernelText, op: ReduceOp) -> None:
     op = changed(op, ordered, axes=tuple(range(len(kept_axes), len(op.src.shape))))
     source = text.tile(op, op.src, exact=True)
     axes = op.axes[0] if len(op.axes) == 1 else list(op.axes)
-    target = text.tile(op, op.dst, paired=False)            # which keeps axes or not
+    target = text.tile(op, op.dst, paired=False)            # keeps the reduced axes or not
     text.write(f"nisa.tensor_reduce(dst={target}, op={operator_text(op.op)}, data={source}, "
                f"axis={axes})")
 
@@ -382,7 +382,7 @@ def _topk(text: KernelText, op: TopkOp) -> None:
 
 def _rand(text: KernelText, op: RandOp) -> None:
     text.take(op.state.handle, anew=False)
-    named = text.placement is not None or text.defines(op.dst) is None      # what nl.rand returns is another tile
+    named = text.placement is not None or text.defines(op.dst) is None      # nl.rand would return another tile
     if named and not text.beta and text.machine.generation >= RANDOM_RANGES and op.dst.dtype is FLOAT32:
         text.write(f"nisa.rand2(dst={text.tile(op, op.dst)}, min=0.0, max=1.0)")
         return

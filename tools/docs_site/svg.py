@@ -3,7 +3,7 @@
 
 from html import escape
 
-HEAD = 7            # of an arrow
+HEAD = 7            # length of an arrow's head
 
 
 def box(x: float, y: float, width: float, height: float, look: str = "box", text: str = "", code: bool = False) -> str:

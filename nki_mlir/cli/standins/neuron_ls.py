@@ -16,7 +16,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.version import __version__
 
 INSTANCES = {"trn1": "trn1.2xlarge", "trn2": "trn2.3xlarge", "trn3": "trn3pd98.3xlarge"}
-MEMORY = {"trn1": 32 << 30, "trn2": 96 << 30, "trn3": 144 << 30}           # of a device, bytes
+MEMORY = {"trn1": 32 << 30, "trn2": 96 << 30, "trn3": 144 << 30}           # bytes of a device
 CORES = 64
 
 
