@@ -217,7 +217,7 @@ class Indices(Expressions):
         fact = view.tensor.like(tuple(extents_of(view.items))) if flipped is None else render(flipped[0])[1]
 
         def refuse(dst: str, target: TensorFact) -> list[str]:
-            self.left("a step backwards")
+            self.left("an index that steps backwards")
         expression = self.deferred(OperationText(fact, "", refuse, "()", self.code(node)))
         self.views[id(expression)] = view
         return expression

@@ -354,12 +354,10 @@ class Host(GridAxes):
         names = [n for n in names if path != "neuronxcc.nki.compiler" and MODULE.code_for_node(n.name) not in (
             "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "compiler", "par_dim", "affine_range",
             "sequential_range", "static_range", *text_names.only_of_beta(path))]
-        self.report.changed(line, f"{path} is {MODULES.get(path, 'gone')}")
         if path not in MODULES:
-            if names:
-                self.report.left(line, f"{path} has no counterpart")
-                return updated_node
-            return cst.RemoveFromParent()
+            (self.report.left if names else self.report.changed)(line, f"{path} has no counterpart")
+            return updated_node if names else cst.RemoveFromParent()
+        self.report.changed(line, f"{path} becomes {MODULES[path]}")
         if not names:
             return cst.RemoveFromParent()
         module = cst.parse_expression(MODULES[path])

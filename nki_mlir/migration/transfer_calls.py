@@ -93,7 +93,7 @@ def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Col
     """Return a copy of a tile that is loaded forwards."""
     text, source = render(view)
     if source.shape is None or "?" in source.shape or len(source.shape) <= max(axes):
-        raise LeftForAPerson("a step backwards")
+        raise LeftForAPerson("an index that steps backwards")
     loaded = calls.named(f"{calls.nl}.load({text}{dtype_argument(a)})", "loaded")
     fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
     part = reversed_tile(loaded, fact, axes)
@@ -108,7 +108,7 @@ def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Col
 def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> OperationText:
     """Return a tile whose rows a loop loads backwards, and which is then copied where a tile exists."""
     if a.selects_no_box or any((terms.number(b.high) or 0) < 1 for b in (a.mask.bounds if a.mask is not None else ())):
-        raise LeftForAPerson("a step backwards")
+        raise LeftForAPerson("an index that steps backwards")
     view, columns = only_rows_backwards(view, a.mask)
     shape = tuple(extents_of(view.items))
     row, rank = calls.fresh("row"), len(shape)
@@ -184,7 +184,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     text, source = _first_columns(*a.tensor("value"), target, a.mask)
     if flipped is not None:
         if source.shape is None or "?" in source.shape or source.shape != target.shape:
-            raise LeftForAPerson("a step backwards")
+            raise LeftForAPerson("an index that steps backwards")
         calls.report.changed(calls.line, "the tile is copied backwards and stored forwards: no DMA steps backwards")
         text, source = calls.operand(text, source)
         text = reversed_tile(calls.named(text, "stored"), source, flipped[1])
@@ -285,7 +285,7 @@ def _stored_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> cst.B
     if columns:
         value, source = a.tensor("value") if isinstance(a.fact("value"), TensorFact) else ("", TensorFact(SBUF))
         if a.mask is not None or source.shape != tuple(extents_of(view.items)):
-            raise LeftForAPerson("a step backwards")
+            raise LeftForAPerson("an index that steps backwards")
         part = reversed_tile(calls.named(value, "stored"), source, columns)
         a.nodes["value"] = calls.new(calls.named(f"{calls.nl}.copy({part})", "stored"), replace(source, memory=SBUF))
         calls.views[id(a.nodes["dst"])] = flipped

@@ -223,7 +223,7 @@ def backward_axes(tensor: TensorFact, steps: Sequence[Sequence[str]], rank: int)
             continue
         is_mixed = len({n is not None and n < 0 for n in numbers}) > 1
         if is_mixed and (None in numbers or not tensor.base):
-            raise NotAView("a step backwards")
+            raise NotAView("an index that steps backwards")
         if (numbers[0] or 0) < 0:
             backwards.add(axis)
     return backwards
@@ -244,7 +244,7 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
     used_axes = [a for axes in along for a in axes]
     backwards = [k for k, axes in enumerate(steps) if any((terms.number(s) or 0) < 0 for s in axes)]
     if backwards and (rows or (0 in backwards if tensor.on_chip else backward_axes(tensor, steps, rank))):
-        raise NotAView("a step backwards")
+        raise NotAView("an index that steps backwards")
     moved = [k for k, item in enumerate(items) if isinstance(item, IndexFact) and item.moved]
     if moved:
         return _moved(text, tensor, items, moved, extents, steps)
