@@ -279,3 +279,6 @@ def test_errors_of_made_up_entries():
     assert [round(errors.error(one), 4) for one in samples] == [0.1, 0.05, 0.5122, 0.75]
     # 200 and 205 are too near to have an order; 100 before 205 and 400 comes out wrong, and 205 before 400 is a tie.
     assert errors.ordered(samples) == (1, 5)
+    first, second, third, last = samples        # the nearest pairs come last, and one of the same latency is none
+    assert errors.reversed_pairs([last, *samples[:3], entry(100.0, 50.0)]) == [
+        (first, last), (first, third), (second, last), (third, last), (second, third)]

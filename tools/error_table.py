@@ -9,6 +9,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ def ordered(outcomes: Sequence[Outcome]) -> tuple[int, int]:
                 total += 1
                 right += (a - b) * (outcome["model_ns"] - other["model_ns"]) > 0
     return right, total
+
+
+def reversed_pairs(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, Outcome]]:
+    """Return the pairs that the model orders otherwise than they were measured or takes for equal, however close they
+    are: first those that differ most."""
+    by_time = sorted(outcomes, key=lambda outcome: outcome["published_ns"])
+    pairs = [(less, more) for less, more in combinations(by_time, 2)
+             if less["published_ns"] < more["published_ns"] and less["model_ns"] >= more["model_ns"]]
+    return sorted(pairs, key=lambda pair: pair[0]["published_ns"] / pair[1]["published_ns"])
 
 
 def share(value: float) -> str:

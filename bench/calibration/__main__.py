@@ -23,7 +23,7 @@ RESULTS = HERE / "figures.json"
 sys.path[:0] = [str(HERE), str(HERE.parent.parent), str(HERE.parent.parent / "tools")]
 
 from entries import ENTRIES, LAUNCH, STATIC, VARIANTS, Entry  # noqa: E402
-from error_table import eightieth, ordered  # noqa: E402
+from error_table import eightieth, ordered, reversed_pairs  # noqa: E402
 from fit import Timed, numbers_of, report  # noqa: E402
 from instructions import table  # noqa: E402
 
@@ -112,6 +112,15 @@ def in_order(title: str, groups: Sequence[Sequence[Outcome]]) -> str:
     return f"{title}: {right} of {total} in the published order" + (f" ({right / total:.1%})" if total else "")
 
 
+def other_order(groups: Sequence[Sequence[Outcome]]) -> str:
+    """Return as text the pairs within the groups that the model orders otherwise, also those that differ by less."""
+    lines = [f"{less['entry']} {more['entry']}  published {more['published_ns'] / less['published_ns'] - 1:6.2%}  "
+             f"model {more['model_ns'] / less['model_ns'] - 1:6.2%}  {less['kernel']}, {more['kernel']}"
+             for group in groups for less, more in reversed_pairs(group)]
+    pairs = sum([len(group) * (len(group) - 1) // 2 for group in groups])
+    return "\n".join([f"{len(lines)} of {pairs} pairs in another order:", *lines])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", help="names of entries, separated by commas")
@@ -127,9 +136,10 @@ def main() -> None:
     of_variants, fitted_on_variants = timed(variants, keep=False)
     print(summary("variants", of_variants))
     operators = {e.name: e.operator for e in variants}
-    print(in_order("pairs of variants of one operator that differ by 10%",
-                   [[o for o in of_variants if operators[o["entry"]] == operator]
-                    for operator in dict.fromkeys(operators.values())]))
+    groups = [[o for o in of_variants if operators[o["entry"]] == operator]
+              for operator in dict.fromkeys(operators.values())]
+    print(in_order("pairs of variants of one operator that differ by 10%", groups))
+    print(other_order(groups))
     print()
     print("\n".join(table()))
     if not options.no_fit:
