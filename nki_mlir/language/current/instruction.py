@@ -17,6 +17,7 @@ from nki_mlir.language.instructions import NoTable
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.language.tensor_object import BINARY, UNARY
 from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.tokens import UnknownToken, alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
@@ -132,12 +133,21 @@ def named(token: object) -> str:
     return str(getattr(token, "__name__", shown(token)))
 
 
+TILE_AS_OPERATOR = "the tile is in the place of an operator: name the arguments, as in op=nl.exp, data=tile"
+
+
 def alu(token: object, subject: str) -> str:
     """Return the name of an ALU operator, or raise an error."""
     try:
         return alu_token(token).name
     except UnknownToken as error:
-        invalid(f"{subject}: {named(token)} is not an operator", *error.advice, error.code)
+        why, fix = error.advice
+        name = token_name(token)
+        if isinstance(token, NkiTensor):
+            fix = TILE_AS_OPERATOR
+        elif name in ACTIVATION_FUNCTIONS:
+            fix = f"compute it with nisa.activation, op=nl.{name}"
+        invalid(f"{subject}: {named(token)} is not an operator", why, fix, error.code)
 
 
 def activation_name(token: object, subject: str) -> str:
@@ -146,7 +156,10 @@ def activation_name(token: object, subject: str) -> str:
     if name not in ACTIVATION_FUNCTIONS:
         function = ACTIVATIONS.get(name or "")
         core_rule(function is None or function.native, NoTable, fn=name)
-        near = ", ".join(sorted(ACTIVATION_FUNCTIONS))
-        invalid(f"{subject}: {named(token)} is not an activation function", fix=f"one of nl.: {near}",
-                code="NKI-OPERATOR")
+        fix = f"one of nl.: {', '.join(sorted(ACTIVATION_FUNCTIONS))}"
+        if isinstance(token, NkiTensor):
+            fix = TILE_AS_OPERATOR
+        elif name in ALU:
+            fix = f"compute it with nisa.tensor_tensor or nisa.tensor_scalar, with the operator nl.{name}"
+        invalid(f"{subject}: {named(token)} is not an activation function", fix=fix, code="NKI-OPERATOR")
     return str(name)

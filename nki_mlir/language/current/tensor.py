@@ -402,7 +402,7 @@ class NkiTensor(OlderMethods):
         base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
         indirection = None
         if scalar_offset is not None:
-            one_index(scalar_offset, "scalar_offset")
+            one_index(scalar_offset, "scalar_offset", "ap")
             dimension(indirect_dim, 0, len(base), len(base), "indirect_dim")
             indirection = Indirection("scalar", scalar_offset, prod(base[indirect_dim + 1:]), base[indirect_dim],
                                       indirect_dim)
@@ -471,14 +471,14 @@ def check_integers(value: object, subject: str, dtype: str = "nl.int32") -> None
     require(value.dtype.is_integer, f"{subject} is a tensor of integers", fix=f"create it with dtype={dtype}")
 
 
-def one_index(value: object, subject: str) -> None:
-    """Check that ``value`` is a scalar run-time index: a register or a tensor of one integer."""
+def one_index(value: object, subject: str, method: str = "a subscript") -> None:
+    """Check that ``value`` of a method is a scalar run-time index: a register or a tensor of one integer."""
     described = f"a tensor of shape {list(value.shape)}" if isinstance(value, NkiTensor) else type(value).__name__
     require(isinstance(value, VirtualRegister) or (isinstance(value, NkiTensor) and value.size == 1),
             f"{subject} requires scalar argument, got {described}",
             fix="give a register or a tile of one element; add a number to offset=")
     if isinstance(value, NkiTensor) and not value.dtype.is_integer:
-        raise of_core(WrongDtype(operand=subject, op="a subscript", found=value.dtype, expected="an integer type"))
+        raise of_core(WrongDtype(operand=subject, op=method, found=value.dtype, expected="an integer type"))
 
 
 CURRENT.values.tiles = (NkiTensor,)
