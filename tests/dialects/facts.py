@@ -56,13 +56,29 @@ def tile_facts(name: str) -> str:
     iteration = op.iteration()
     axes = " ".join(f"{tile}{list(at)}".replace(" ", "") for tile, at in iteration.axes.items())
     lines = [f"iterates {list(iteration.extents)} reduced {sorted(iteration.reduced)}: {axes}",
-             f"apart {sorted(op.axes_apart(iteration))} computes in {op.compute} index forms {len(op.index_forms())}"]
+             f"apart {sorted(op.axes_apart(iteration))} computes in {op.compute} index forms {len(op.index_forms())}",
+             *computes_in(name)]
     for what, tiles in (("reads", [n for n in op.tile_names if op.reads(n)]),
                         ("overwrites", [n for n in op.tile_names if op.overwrites(n)]),
                         ("unread", list(op.unread_tiles())), ("writes", [n for n, _ in op.targets()])):
         if tiles:
             lines.append(f"{what} {' '.join(tiles)}")
     return "".join(f"  {line}\n" for line in lines)
+
+
+def computes_in(name: str) -> Iterator[str]:
+    """The dtypes of sources for which it computes in another dtype than usual, with and without an operation on bits."""
+    sample = SAMPLES[name]
+    usual = sample.make().compute
+    for change in ({}, {"op": "bitwise_xor"}) if "op" in sample.attributes else ({},):
+        for label in ("src", "lhs", "moving"):
+            if label in sample.tiles:
+                tiles = {dtype: f"{sample.tiles[label].rpartition('x')[0]}x{dtype}"
+                         for dtype in BY_MLIR}
+                other = [f"{dtype}: {compute}" for dtype, text in tiles.items()
+                         if (compute := sample.make(**{label: text}, **change).compute) is not usual]
+                if other:
+                    yield f"with {label} {' '.join(change.values())}".rstrip() + f" of {', '.join(other)}"
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

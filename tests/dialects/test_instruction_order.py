@@ -5,7 +5,15 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.attributes import MalformedAttribute
-from nki_mlir.dialects.instruction_order import check_marks, is_ordered, is_pinned, label_of, labels_before
+from nki_mlir.dialects.instruction_order import (
+    check_marks,
+    is_ordered,
+    is_pinned,
+    label_of,
+    labels_before,
+    marks_by_label,
+    prefix_labels,
+)
 from nki_mlir.dialects.mlir_ops import read_op
 
 from .samples import SAMPLES, context, module_text, tile_operations
@@ -44,3 +52,25 @@ def read_marked(marks: str) -> None:
     with context():
         module = ir.Module.parse(text.replace("access = [", f"{marks}, access = [", 1))
         read_op(*tile_operations(module))
+
+
+@pytest.mark.parametrize("marks, label, before", [
+    ("nki.no_reorder", None, ()), ('nki.label = "a"', "one.a", ()), ('nki.after = ["a", "b"]', None, ("one.a", "one.b")),
+    ('nki.after = ["a"], nki.label = "c"', "one.c", ("one.a",))])
+def test_labels_get_a_prefix(marks: str, label: str | None, before: tuple[str, ...]) -> None:
+    text = module_text(SAMPLES["nisa.tensor_copy"].make())
+    with context():
+        module = ir.Module.parse(text.replace("access = [", f"{marks}, access = [", 1))
+        operation, = tile_operations(module)
+        prefix_labels(operation, "one.")
+        op = read_op(operation)
+        assert (label_of(op), labels_before(op)) == (label, before)
+
+
+def test_marks_of_edges_between_instructions() -> None:
+    with context():
+        marks = marks_by_label([("c", "b"), ("d", "a"), ("c", "a"), ("b", "a")])
+        texts = {label: {name: str(mark) for name, mark in of_label.items()} for label, of_label in marks.items()}
+        assert marks_by_label([]) == {}
+    assert texts == {"a": {"nki.label": '"a"'}, "b": {"nki.label": '"b"', "nki.after": '["a"]'},
+                     "c": {"nki.after": '["b", "a"]'}, "d": {"nki.after": '["a"]'}}

@@ -59,6 +59,10 @@ def test_a_solution_holds_and_none_means_none(system):
     (((-1, 100), (2, 100), (1, 100)), (Row(-29, ((0, 6), (1, 10), (2, 15)), True),), True),
     (((0, 100), (0, 100), (0, 100)), (Row(-29, ((0, 6), (1, 10), (2, 15)), True),), False),
     (((3, 2),), (), False),
+    # rows without room: the least value is 1, the greatest is -1, both ends are 0
+    (((0, 9),), (Row(1, ((0, 1),), True),), False), (((-9, 0),), (Row(-1, ((0, 1),), True),), False),
+    (((0, 9),), (Row(0, ((0, 1),), True),), True), (((-9, 0),), (Row(0, ((0, 1),), True),), True),
+    (((-9, 0),), (Row(-1, ((0, 1),)),), False), (((-9, 0),), (Row(0, ((0, 1),)),), True),
     (((0, 4), (0, 4)), (), True),
 ])
 def test_systems_of_access_patterns(spans, rows, expected):

@@ -26,13 +26,13 @@ def test_tile__moves_with_the_cluster_around_it(slot: int, first: int, columns: 
 
 @pytest.mark.parametrize("first, columns", [(0, 5), (4, 4), (7, 2), (0, 16), (2, 8)])
 def test_tile_beyond_every_cluster__has_no_template(first: int, columns: int) -> None:
-    with pytest.raises(NoTemplate, match="^$"):
+    with pytest.raises(NoTemplate, match=r"^$"):
         cluster_of(part(first, columns), 1, CLUSTERS)
 
 
 def test_view_in_another_dtype__has_no_template() -> None:
     view = tile("sbuf 4x16xf32")
     other = view.patterned(dtype=BFLOAT16, dims=((1, 4), (1, 8)))
-    with pytest.raises(NoTemplate, match="^$"):
+    with pytest.raises(NoTemplate, match=r"^$"):
         cluster_of(other, 0, CLUSTERS)
     assert cluster_of(other, 2, CLUSTERS) == -1
