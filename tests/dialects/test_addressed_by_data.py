@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds, rows_of
 from nki_mlir.dialects.verification import verify
 
 from .samples import SAMPLES, arrays_of, run, tile
@@ -113,6 +113,21 @@ def test_elements_that_rows_select(name: str, indices: tuple[int, ...], rows: se
     arrays = arrays_of(op) | {"index": np.array(indices, np.int32).reshape(-1, 1)}
     selected = op.meant(arrays, ())
     np.testing.assert_array_equal(selected, np.broadcast_to(np.isin(np.arange(8), [*rows])[:, None], (8, 6)))
+
+
+def test_rows_of_a_table() -> None:
+    """On chip they are those of the tile; in HBM the distance is that of the pattern, in the elements of the tensor."""
+    assert rows_of(tile("sbuf 5x3x2xf32")) == (6, 30, 5) and rows_of(tile("hbm 5x3x2xf32")) == (6, 30, 5)
+    assert rows_of(tile("hbm 8x6xf32").patterned(dims=((12, 4), (1, 3)))) == (12, 48, 4)
+    assert rows_of(tile("sbuf 8x6xf32").patterned(dims=((1, 4), (1, 3)))) == (3, 12, 4)
+
+
+def test_program__gets_its_sources_in_other_shapes() -> None:
+    op = SAMPLES["nisa.gpsimd_call"].make(shapes="[[6, 4], [], [1, 1], [1], [1], [1]]", dst="hbm 4x6xf32")
+    verify(op)
+    arrays = arrays_of(op)
+    added = sum(float(arrays[f"source{k}"][0]) for k in range(1, 6))
+    np.testing.assert_allclose(run(op, arrays)["dst"], 2 * arrays["source0"].reshape(6, 4).T + added, rtol=1e-6)
 
 
 # -- one or two indices of dimensions, which run-time values move ------------------------------------------------------
