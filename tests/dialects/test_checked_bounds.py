@@ -39,6 +39,7 @@ def test_other_code_at_the_same_place__replaces_what_was_noted() -> None:
 
 
 def test_more_dimensions_than_a_line_holds__are_not_named() -> None:
+    assert MOST == 3
     for dim in range(MOST):
         note(AT, CODE, "x", dim)
     assert dimensions_at(AT) == " or ".join(f"dimension {dim} of `x`" for dim in range(MOST))

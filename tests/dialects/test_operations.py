@@ -7,7 +7,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
 from nki_mlir.dialects.mlir_ops import read_op
-from nki_mlir.dialects.op import REGISTRY, Op, changed
+from nki_mlir.dialects.op import REGISTRY, Op, changed, fills
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import machine_named
 from nki_mlir.machine.costs import NOTHING
@@ -159,3 +159,13 @@ def test_kind__is_one_object_for_equal_attributes_alone(name: str) -> None:
         elif isinstance(value, bool):
             assert changed(op, lambda tile: tile, **{attribute: not value}).kind() is not op.kind()
     assert changed(op, lambda tile: tile, mask=()).kind() is op.kind()
+
+
+def test_operation__fills_a_complete_buffer_that_it_does_not_read() -> None:
+    op = SAMPLES["nisa.tensor_copy"].make()
+    part = tile("sbuf 4x8xf32").patterned(dims=((1, 4), (1, 6)))
+    masked = changed(op, None, mask=(Constraint(Linear(0, (), ((0, 1),))),))
+    assert fills(op, op.operands()) and not fills(op, []) and not fills(masked, masked.operands())
+    for name, dst in (("nisa.tensor_copy", part), ("nisa.tensor_copy_dynamic_dst", "sbuf PxKxf32")):
+        other = SAMPLES[name].make(dst=dst)
+        assert not fills(other, other.operands())

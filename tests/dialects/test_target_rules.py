@@ -8,7 +8,7 @@ import pytest
 from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.op import changed
 from nki_mlir.dialects.target_findings import findings, may_replace
-from nki_mlir.dialects.target_rules import StartPartition, rows_around
+from nki_mlir.dialects.target_rules import CrossesBank, StartPartition, rows_around
 from nki_mlir.dialects.verifier import dtype_advice
 from nki_mlir.machine import machine_named
 
@@ -74,3 +74,13 @@ def test_replacement__breaks_only_rules_that_an_instruction_before_it_breaks() -
     assert may_replace(right, [], TRN2) and may_replace(right, [wrong], TRN2)
     assert may_replace(wrong, [right, wrong], TRN2) and not may_replace(wrong, [right], TRN2)
     assert not may_replace(unverified, [unverified], TRN2)
+
+
+@pytest.mark.parametrize("columns, start, count, bytes_", [
+    (1024, 0, 512, None), (1024, 512, 512, None), (1024, 511, 1, None), (1024, 512, 1, None), (1024, 511, 2, (2044, 2051)),
+    (1024, 1, 512, (4, 2051)), (1024, 256, 512, (1024, 3071)), (512, 0, 512, None), (512, 1, 511, None)])
+def test_result_of_a_product__lies_in_one_bank(columns: int, start: int, count: int, bytes_: tuple[int, int] | None) -> None:
+    dst = tile(f"psum 3x{columns}xf32").patterned(free=Linear(start), dims=((1, 3), (1, count)))
+    op = SAMPLES["nisa.nc_matmul"].make(dst=dst, moving=f"sbuf Px{count}xf32")
+    crossing = [f.error.values for f in findings(op, TRN2) if isinstance(f.error, CrossesBank)]
+    assert [(values["first"], values["last"]) for values in crossing] == ([] if bytes_ is None else [bytes_])
