@@ -148,6 +148,16 @@ def test_index_beyond_its_dimension__is_counted_from_the_start_of_the_tensor(
     assert caught.value.values == {"index": index, "size": size, "row": row, "rows": 8}
 
 
+def test_index_beyond_a_part_on_chip__is_counted_in_the_part() -> None:
+    """An engine addresses the part alone; a transfer counts from the start of the tensor in HBM."""
+    every_other = tile("sbuf 4x16xf32", "src").patterned(dims=((1, 4), (2, 8)))
+    op = SAMPLES["nisa.tensor_copy_dynamic_src"].make(src=every_other)
+    arrays = arrays_of(op)
+    arrays["offset"][:] = 4
+    with pytest.raises(IndirectOutOfBounds, match="index 8 is out of bounds for axis 0 with size 8"):
+        run(op, arrays)
+
+
 # -- partitions that a list selects ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("written, read", [(1, 1), (3, 2), (32, 32), (33, 33), (40, 64), (64, 40), (96, 32), (128, 128)])
 @pytest.mark.parametrize("seed", range(3))
