@@ -187,6 +187,7 @@ PLACES = {
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)       # a shell's background jobs start without it
     np.testing.assert_array_equal(doubled(x), 2 * x)
     for name, (run_interrupted, work) in PLACES.items():
         run_interrupted(work)
