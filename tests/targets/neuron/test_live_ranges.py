@@ -103,3 +103,18 @@ def test_begins__not_while_a_buffer_that_shares_bytes_is_live():
     live = live_buffers([buffer(), buffer(byte=32)])
     at, footprint = event(Engine.VECTOR, 3), Footprint(0, 0, 40, 44)
     assert not live.begins(*live.around(at, footprint, "sbuf"), at) and live.begun_around(footprint) == 0
+
+
+@pytest.mark.parametrize("text", [
+    "t sbuf 0x400 128*512 pe:3-9 act:2-2", "u.1 psum 0x2040010 7*64 dve:0-5", "v sbuf 0x80008 1*4 pool:12-40 sp:1-1"])
+def test_range_in_assembly__is_read_as_it_is_printed(text):
+    live = DeviceLiveRange.read(text)
+    assert str(live) == text
+    partitions, size = map(int, text.split()[3].split("*"))
+    assert (live.name, live.space, live.partitions, live.size) == (*text.split()[:2], partitions, size)
+
+
+@pytest.mark.parametrize("text", [
+    "t psum 0x400 128*512 pe:3-9", "t sbuf 0x400 128*512 pe:3-9 pe:10-12", "t sbuf 0x400 128*512", "t hbm 0x400 1*4 pe:3-9"])
+def test_text_that_is_no_range(text):
+    assert DeviceLiveRange.read(text) is None
