@@ -16,7 +16,7 @@ class FreeRanges:
     number of releases until its last one. If several banks have equal room, a buffer gets the least recently released:
     an instruction that runs later than scheduled then delays no other instruction that writes the bank. On devices this
     gains about 3%, as measured by others. Without ``rotates`` a buffer gets the first of equal banks, which leaves
-    larger gaps. ``buffers``: how many are allocated at once at most.
+    larger gaps. At most ``buffers`` buffers are allocated at once.
     """
 
     starts: list[int]
@@ -55,8 +55,8 @@ class FreeRanges:
         return address
 
     def in_bank(self, size: int) -> int:
-        """Return the address in the bank with the least room that suffices; among equal banks, the least recently
-        released; -1 if no bank has room."""
+        """Return an address in the bank with the least room that suffices, of equal ones the least recently released;
+        -1 if no bank has room."""
         best, best_room, best_release = -1, 0, 0
         for k in range(self.count):
             start, end = self.starts[k], self.ends[k]
@@ -137,7 +137,7 @@ class FreeRanges:
 
 class LastOwners:
     """The last owners of the bytes of a memory: ``count`` ranges in order, with their ``begins``, ``ends`` and
-    ``owners``. ``buffers``: how many are noted at most. ``earlier``: the result of ``take``."""
+    ``owners``. At most ``buffers`` owners are recorded. ``earlier``: the result of ``take``."""
 
     begins: list[int]
     ends: list[int]
@@ -151,7 +151,7 @@ class LastOwners:
         self.count = 0
 
     def take(self, start: int, end: int, owner: int) -> int:
-        """Give bytes to ``owner``. Note their last owners in ``earlier``, and return how many these are."""
+        """Make ``owner`` the owner of bytes. Store their last owners in ``earlier``, and return the number of these."""
         begins, ends, owners = self.begins, self.ends, self.owners
         low = self.first_after(ends, 0, start + 1)              # the first range that ends after ``start``
         high = self.first_after(begins, low, end)
@@ -192,7 +192,7 @@ class LastOwners:
         return low
 
     def move(self, first: int, by: int) -> None:
-        """Move the ranges from the number ``first`` on ``by`` numbers on."""
+        """Move the ranges from number ``first`` on by ``by`` numbers."""
         begins, ends, owners = self.begins, self.ends, self.owners
         if by > 0:
             for k in range(self.count - 1, first - 1, -1):

@@ -30,7 +30,7 @@ from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Liveness, peak
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, steps_in
 
-NAMED = 12                      # buffers that an error names
+NAMED = 12                      # most buffers that an error names
 
 
 class AllocateOnChip(RecordsPass, name="allocate-on-chip", reads=Level.NISA):
@@ -193,16 +193,16 @@ def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, ma
 
 # -- packing -----------------------------------------------------------------------------------------------------------
 GENEROUS = 32                   # bytes: rows that start at a multiple are read without partial sectors
-LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
-NEXT, LOWEST, TIGHTEST, ENDS = "next", "lowest", "tightest", "ends"     # how a room is chosen
+LONG = 8                        # a buffer that is live in this part of the code, or longer, gets an address first
+NEXT, LOWEST, TIGHTEST, ENDS = "next", "lowest", "tightest", "ends"     # how a gap is chosen
 Interval = tuple[int, int]      # first byte, byte after the last
 AllocatedBuffer = tuple[Lifetime, int, int]      # a buffer with its interval
 
 
 def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime],
            thorough: bool) -> list[int] | None:
-    """Return addresses for buffers that are sorted by first use, around buffers that have intervals; None if none were
-    found."""
+    """Return addresses for buffers that are sorted by first use, around buffers that have intervals; None if no method
+    finds any."""
     if peak(lives)[0] > memory.limit:
         return None
     needed = peak([*lives, *fixed])[0]
@@ -215,11 +215,12 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
 
 def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer], needed: int,
              thorough: bool) -> Iterator[list[int] | None]:
-    """Yield ways to place buffers, roomy ones first."""
+    """Yield the addresses that different methods find, or None; methods that leave gaps come first."""
     if memory.bank:
         yield Packing(memory, memory.limit, memory.bank, NEXT).in_order(lives, fixed)
     else:
-        # Room for twice the live bytes leaves a freed buffer unused for a while: nothing waits for its last readers.
+        # With room for twice the live bytes, a freed buffer stays unused for a while: nothing waits for its last
+        # readers.
         yield Packing(memory, min(memory.limit, 2 * needed + GENEROUS), GENEROUS, NEXT).in_order(lives, fixed)
     lowest = Packing(memory, memory.limit, GENEROUS, LOWEST)
     yield lowest.in_order(lives, fixed)
@@ -242,7 +243,7 @@ class Slot(NamedTuple):
     lasts: list[int]
 
     def meets(self, first: int, last: int) -> bool:
-        """Return whether a buffer has these bytes at one of the steps from ``first`` to ``last``."""
+        """Return whether a buffer occupies these bytes at one of the steps from ``first`` to ``last``."""
         at = bisect_right(self.firsts, last)
         return at > 0 and self.lasts[at - 1] >= first
 
@@ -266,7 +267,7 @@ class Packing:
         return None if allocated is None else [start for _, start, _ in allocated]
 
     def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
-        """Return the addresses if buffers with long live ranges are placed first."""
+        """Return the addresses if buffers with long live ranges get theirs first."""
         long = max((life.last for life in lives), default=0) // LONG
         long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
         if long_lived is None:
@@ -278,11 +279,12 @@ class Packing:
         return [address_of[life] for life in lives]
 
     def beside(self, lives: Sequence[Lifetime], allocated: Sequence[AllocatedBuffer]) -> list[AllocatedBuffer] | None:
-        """Return buffers in order of first use with their intervals, beside those that have theirs."""
+        """Return ``lives`` in order of first use with intervals that leave room to the ``allocated`` buffers; None if
+        there is no room for one."""
         allocated_by_step = sorted(allocated, key=lambda entry: entry[0].first)
         begins = deque(allocated_by_step)
-        active: list[Interval] = []                     # of buffers that are live, by address
-        ends: list[tuple[int, Interval]] = []           # their last steps, as a heap
+        active: list[Interval] = []                     # intervals of live buffers, by address
+        ends: list[tuple[int, Interval]] = []           # the last steps of live buffers, as a heap
         results: list[AllocatedBuffer] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
         large = sizes[len(sizes) // 2] if sizes else 0
@@ -296,7 +298,8 @@ class Packing:
                 occupied = sorted([*active, *((start, after) for other, start, after in allocated_by_step
                                               if other.first <= life.last)])
             size = life.buffer.bytes_per_partition
-            while begins and begins[0][0].first <= life.first:      # so that it does not matter which are fixed
+            # so that the result does not depend on which are fixed
+            while begins and begins[0][0].first <= life.first:
                 cursor = begins.popleft()[2]
             address = self.chosen(life, occupied, cursor, size < large)
             if address is None:
@@ -322,8 +325,8 @@ class Packing:
         return self.gap(life, intervals, 0)
 
     def rooms(self, life: Lifetime, intervals: Iterable[Interval], start: int = 0) -> Iterator[Interval]:
-        """Yield (first address that the buffer may have, end) of each gap among sorted intervals that is large enough,
-        from ``start`` on."""
+        """Yield (first possible address of the buffer, end) of each gap from ``start`` on that is large enough, among
+        sorted intervals."""
         size, limit, bank, step = life.buffer.bytes_per_partition, self.limit, self.memory.bank, self.step(life)
         at = -1
         for begin, after in chain(((-1, start),), intervals, ((limit, limit),)):
@@ -335,13 +338,13 @@ class Packing:
                     at = -(-at // bank) * bank
 
     def last_fitted(self, start: int, end: int, life: Lifetime) -> int:
-        """Return the last address of a room that the buffer may have."""
+        """Return the last address in a gap that the buffer may have."""
         at = end - life.buffer.bytes_per_partition
         step = self.step(life)
         return max(start, at // step * step)
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
-        """Return the addresses if large buffers are placed first, which leaves smaller gaps."""
+        """Return the addresses if large buffers get theirs first, which leaves smaller gaps."""
         slots: list[Slot] = []                          # by address; buffers of one slot are live at different times
         by_interval: dict[Interval, Slot] = {}
         for life, start, after in fixed:
@@ -368,7 +371,7 @@ class Packing:
         return next((at for at, _ in self.rooms(life, intervals, start)), None)
 
     def step(self, life: Lifetime) -> int:
-        """Return the alignment of the buffer's address."""
+        """Return the alignment of a buffer's address."""
         size = life.buffer.bytes_per_partition
         least = max(self.memory.alignment, life.buffer.dtype.itemsize)
         return max(least, min(self.alignment, 1 << (size - 1).bit_length()) if self.alignment <= GENEROUS

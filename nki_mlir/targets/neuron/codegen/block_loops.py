@@ -44,18 +44,18 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller, moved_to, wri
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 from nki_mlir.waist.overlap import elements_apart
 
-LEAST = 12_000                  # instructions of code without loops; less may be ordered as a whole
-BLOCK_STEPS = 4_000             # instructions of a block, which are ordered together
-INNER = 512                     # instructions of an innermost loop that is unrolled, so that two loops remain
-AGAIN = 1.5                     # times the loads' time in blocks: they take at least that without
+LEAST = 12_000                  # least instructions of unrolled code: the scheduler may order less code completely
+BLOCK_STEPS = 4_000             # most instructions of a block, which the scheduler orders together
+INNER = 512                     # most instructions of an innermost loop that is unrolled, so that two loops remain
+AGAIN = 1.5                     # least ratio of the time of the loads without blocks to the time with blocks
 ROOM = 60                       # percent of SBUF that a block may fill,
 COPIES = 3                      # with that many copies of what its iterations do not keep
-BETWEEN = 10_000.0              # ns from a block to the next, in which the engines meet
+BETWEEN = 10_000.0              # ns from a block to the next, in which the engines synchronize
 
 
 class BlockLoops(RecordsPass, name="block-loops", reads=Level.NISA):
-    least: int = LEAST          # least instructions of loops, if they were unrolled
-    steps: int = BLOCK_STEPS    # most instructions of a block, if there are such
+    least: int = LEAST          # least instructions of loops after unrolling
+    steps: int = BLOCK_STEPS    # most instructions of a block, if such blocks are possible
 
     def rewritten(self, code: Code) -> None:
         block_loops(code, self.least, self.steps)
@@ -94,7 +94,7 @@ class NestedLoops(NamedTuple):
     early: int
 
     def loads_of(self, *loops: Loop) -> list[InstructionStep]:
-        """Return the loads that depend on these of both loops."""
+        """Return the loads that depend on exactly these of the two loops."""
         variables = {loop.variable for loop in loops}
         both = {loop.variable for loop in self.loops}
         return [step for step in self.loads if both & set(step.op.symbols) == variables]
@@ -147,12 +147,12 @@ def nest_of(outer: Loop) -> NestedLoops | None:
         return None
     loaded = {tile.handle for step in loads for _, tile in step.op.targets()}
     if any(buffer.space != HBM and buffer not in loaded and buffer not in body.buffers for buffer in writes):
-        return None                             # iterations of the inner loop share what others have written
+        return None                             # iterations of the inner loop would share results of others
     return loaded_once(NestedLoops((outer, inner), steps, buffers, loads, len(before)))
 
 
 def loaded_once(nest: NestedLoops) -> NestedLoops:
-    """Return the nest without loads of what another one loads in the same iteration."""
+    """Return the nest without loads whose data another load loads in the same iteration."""
     first: dict[object, DeviceBuffer] = {}
     replacement: dict[DeviceBuffer, DeviceBuffer] = {}
     dropped: set[InstructionStep] = set()
@@ -234,7 +234,7 @@ def best_blocking(nest: NestedLoops, code: Code, most_steps: int) -> "Blocking |
             times, short = count // number, count % number
             steps, of_short = (n and n * len(keeps) + len(other.span) * (len(loads) + n * len(remaining))
                                for n in (number, short))
-            together = max(1, min(times, most_steps // steps))          # blocks that are ordered together
+            together = max(1, min(times, most_steps // steps))          # blocks that the scheduler orders together
             if number * each_bytes * min(together, 2) + other_bytes > sbuf:
                 continue
             loading = moving(keeps) * count + moving(loads) * len(other.span) * (times + (short > 0))
@@ -254,7 +254,7 @@ def bytes_of(loads: Sequence[InstructionStep]) -> int:
 
 
 # -- the code in blocks ------------------------------------------------------------------------------------------------
-Terms = tuple[int, Sequence[tuple[LoopVariable, int]]]          # a number, and variables with their factors
+Terms = tuple[int, Sequence[tuple[LoopVariable, int]]]          # a sum: a number, and variables with their factors
 
 
 class Blocking(NamedTuple):
@@ -284,8 +284,8 @@ class Blocking(NamedTuple):
         return self.nest.in_buffers({buffer: replace(buffer) for buffer in self.nest.buffers if buffer not in outside})
 
     def append_early(self, result: Block, span: range) -> None:
-        """Append the first blocks, each instruction for all of them: they need what is loaded in its order. Their loads
-        come first."""
+        """Append the first blocks, each instruction for all of them: the blocks need data in the order in which it is
+        loaded. Their loads come first."""
         blocks = self.loop_of_blocks(self.with_fresh_buffers(result.buffers), span, self.number)
         straight = Unroller({}).block(Block([blocks]), {}, {}, fresh=False)
         length = len(straight.nodes) // self.early

@@ -33,7 +33,8 @@ def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_
     code: Code = step("unroll-loops", rolled, lambda: unrolled(rolled, candidate.limit, candidate.body))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
-    if rolled.coalesced:            # a copy in one iteration, or under a condition, has its load in the same run now
+    # after unrolling, a copy in one iteration or under a condition is in the same run as its load
+    if rolled.coalesced:
         step("coalesce-copies", code, lambda: coalesce_copies(code))
     return code
 
@@ -42,8 +43,8 @@ CHANGES = "merge_loads", "merge", "transposes"      # options of candidates that
 
 
 class Instructions(NamedTuple):
-    """Unrolled code with the loads, merged instructions and transposes of a candidate: the loads that it has no more,
-    and by option of ``CHANGES`` how many instructions its pass removed or replaced."""
+    """Unrolled code with the loads, merged instructions and transposes of a candidate: the loads that were dropped, and
+    by option of ``CHANGES`` how many instructions its pass removed or replaced."""
 
     code: Code
     dropped: list[Op]
@@ -89,8 +90,8 @@ def without_repeated_loads(code: Code, candidate: Candidate, step: Callable[...,
 
 
 class SharedCode:
-    """The code of the candidates of a search. Each gets a copy. ``dependences``: those of their runs, which the
-    schedules share, too."""
+    """The code of the candidates of a search. Each candidate gets a copy. ``dependences``: those of the runs of all
+    candidates, which their schedules share, too."""
 
     def __init__(self, rolled: Code, dependences: RunDependences | None = None) -> None:
         self.rolled, self.dependences = rolled, dependences or RunDependences()

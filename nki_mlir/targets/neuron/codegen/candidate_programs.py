@@ -34,27 +34,29 @@ from nki_mlir.targets.neuron.codegen.split_columns import split_columns
 from nki_mlir.targets.neuron.codegen.synchronize_engines import overlapped, synchronized
 
 # How many orders a search computes and times. Each order has an estimate of its time; the timed machine may differ.
-FEW = 1_000                     # code of up to this number of steps is short: it tries orders with one issuer, too
-ORDERED = 14_000                # level 1 orders at most this number of steps, counted over all orders, but TWO orders
+FEW = 1_000                     # most steps of short code, for which orders with one issuer are tried, too
+ORDERED = 14_000                # most steps that level 1 orders, the sum over all orders, except for TWO orders
 ORDERED_AS_WRITTEN = 12_000     # the same for programs as written: their times agree with published ones
 TWO = 2
 TIMED = {1: 4, 3: 6}            # by level, how many orders are timed in addition to program order; one of short bodies,
                                 # whose orders differ only in whether iterations overlap
-MISSED = 3                      # times as many are timed if the first orders take ``HOPELESS`` times their estimates
-BRIEF = 300                     # all orders of code of this number of steps are timed in a few hundredths of a second
-SHORT = 64                      # instructions of bodies whose iterations overlap
+MISSED = 3                      # factor of these numbers if the first orders take ``HOPELESS`` times their estimates
+# most steps of brief code, all of whose orders are timed in a few hundredths of a second
+BRIEF = 300
+SHORT = 64                      # most instructions of a short body, whose iterations overlap
 # Factors between times.
 GOOD = 1.03                     # an order is timed if its estimate exceeds the best one by at most this factor
 NEARLY = 1.01                   # the usual error of an estimate
-ALIKE = 1.003                   # by which the errors of the orders of one code differ
+ALIKE = 1.003                   # the factor by which errors of estimates differ between orders of one code
 HOPELESS = 1.1                  # once TWO orders, or a candidate, exceed a program by this factor, others are skipped
-FAR = 1.3                       # the same after the first order
+FAR = 1.3                       # the same after one order
 NEAR = {1: 1.02, 3: 1.0}        # by level: the search ends at a program within this factor of the busiest engine's time
 CLOSE, CLOSEST = 1.01, 1.003    # the same for short bodies, since longer ones are often faster, and for ``BRIEF`` code
 # Memory.
 FREE_BANKS = 50                 # percent of PSUM that results may fill if products wait for banks
 ROOM = 20                       # percent of SBUF for early loads, in addition to what a candidate's tiles may fill
-AGAIN = 1.5                     # code that moves more than this multiple of the accessed bytes of HBM loads data again
+# code that moves more than this multiple of the bytes of HBM that it accesses loads data repeatedly
+AGAIN = 1.5
 FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 
@@ -79,13 +81,13 @@ class Prepared:
         if candidate.pipelined:
             self.balanced = self.schedules.bound(balanced=True)
             self.pipeline(candidate.pipelined, step)
-        self.knows_ramps = choice.ramps                 # else estimates are those of full speed
-        self.limits_unread = not choice.as_written      # without, published times agree better
+        self.knows_ramps = choice.ramps                 # otherwise estimates assume full speed
+        self.limits_unread = not choice.as_written      # published times agree better without transposes
         self.late: list[tuple[float, Order]] = []
         self.tried: set[object] = set()                 # the arrangements that were timed
-        self.estimates: list[float] = []                # of those that have a program
-        self.missed: list[float] = []                   # how many times their estimates they took
-        self.in_order = False                           # program order is among the programs that were timed
+        self.estimates: list[float] = []                # the arrangements that have a program
+        self.missed: list[float] = []                   # the ratio of their times to their estimates
+        self.in_order = False                           # whether program order has been timed
         # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their
         # iterations overlap.
         self.patience = HOPELESS if candidate.body == SHORT else NEARLY
@@ -118,7 +120,7 @@ class Prepared:
 
     @cached_property
     def bound_with_loads(self) -> float:
-        """Ns that every order takes at least with the loads that the code has no more."""
+        """Least ns of any order of the code with the loads that were dropped."""
         return self.schedules.bound(loads=self.dropped)
 
     def loads_again(self) -> bool:
@@ -142,8 +144,8 @@ class Prepared:
         return self.program(self.schedules.as_written())
 
     def serial_program(self, level: int) -> Program | None:
-        """Return the program in program order of long straight code if its estimate is hardly longer than the chains of
-        dependences; at levels that try much, None."""
+        """Return the program in program order if the code is long and straight, and its estimate is hardly longer than
+        the chains of dependences; else, and at levels that try much, None."""
         candidate, schedules = self.candidate, self.schedules
         if level > 1 or self.in_order or candidate.memory or candidate.pipelined or self.choice.as_written:
             return None
@@ -162,7 +164,7 @@ class Prepared:
         return synchronized(self.code, self.schedules.dependences(arrangement))
 
     def overlapped(self, arrangement: Arrangement) -> Program | None:
-        """Return the program of an order with iterations that overlap; None if those of no loop can. Raise
+        """Return the program of an order with iterations that overlap; None if iterations of no loop can overlap. Raise
         ``MemoryFull`` if the order finds no addresses."""
         take_addresses(self.schedules, arrangement)
         return overlapped(self.code, self.schedules.dependences(arrangement))
@@ -203,8 +205,8 @@ class Prepared:
 
     def by_estimate(self, level: int, until: float, best_known_ns: Callable[[], float], search: OrderSearch
                     ) -> Iterator[Arrangement]:
-        """Yield arrangements that were not tried, the least estimate first, while their programs may be the fastest.
-        Compute the ``late`` orders when they are next."""
+        """Yield arrangements that have not been timed, the least estimate first, while their programs may be the
+        fastest. Compute the ``late`` orders when they are next."""
         self.late = []
         arrangements = list(self.arrangements(level, until, best_known_ns(), search))
         arrangements.sort(key=lambda arrangement: arrangement.ns)
@@ -233,20 +235,20 @@ class Prepared:
             level == 1 and not self.is_brief and self.is_longer(estimate, best_known_ns))
 
     def note(self, arrangement: Arrangement, ns: float) -> None:
-        """Note the time of a program."""
+        """Record the time of a program."""
         if 0.0 < arrangement.ns < inf:
             self.missed.append(ns / arrangement.ns)
 
     def is_longer(self, estimate: float, ns: float) -> bool:
-        """Return whether an order certainly takes longer than ``ns`` by its estimate, if the orders that were timed
-        nearly took theirs: estimates of one code's orders miss by about the same factor."""
+        """Return whether an order certainly takes longer than ``ns`` by its estimate, if the timed orders nearly took
+        theirs: estimates of the orders of one code are wrong by about the same factor."""
         return bool(self.missed) and max(self.missed) <= GOOD and estimate * min(self.missed) > ns * ALIKE
 
     def arrangements(self, level: int, enough: float, known_ns: float, search: OrderSearch) -> Iterator[Arrangement]:
         """Yield the arrangements of the next orders of a search. Stop at one whose estimate is at most ``enough``, or
-        if the first ones take much longer than the fastest program. Note in ``late`` orders that take much longer than
-        the best, or longer than as many orders as are timed, each with ns that it takes at least: they are not computed
-        to their end. Nor are those that would not be timed beside the fastest program."""
+        if the first ones take much longer than the fastest program. Record in ``late`` orders that take much longer
+        than the best, or longer than as many orders as are timed, each with its least ns: these are not computed to
+        their end. Nor are those that would not be timed beside the fastest program."""
         best, room = inf, False
         estimates: dict[object, float] = {}
         crowded = self.schedules.crowded            # an order without addresses may have no room
@@ -262,11 +264,11 @@ class Prepared:
             if room and not order.unread and len(estimates) >= self.timed_at(level):
                 limit = min(limit, sorted(estimates.values())[self.timed_at(level) - 1])
             skips = not order.unread and worst < limit
-            if count >= TWO and best > known_ns * HOPELESS and known_ns * HOPELESS < limit:     # the last one
+            if count >= TWO and best > known_ns * HOPELESS and known_ns * HOPELESS < limit:     # the last order
                 worst, skips = known_ns * HOPELESS, True
             arrangement = self.schedules.arrangement_within(order, worst if skips else limit)
             if arrangement is not None:
-                if not order.unread or not room or arrangement.ns * NEARLY < best:      # else engines wait for nothing
+                if not order.unread or not room or arrangement.ns * NEARLY < best:      # otherwise no engine waits
                     yield arrangement
                 best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
                 if not crowded or arrangement.addresses is not None:
@@ -282,13 +284,13 @@ class Prepared:
                 break
 
     def timed_at(self, level: int) -> int:
-        """Return how many orders are timed, if they take as long as their estimates."""
+        """Return how many orders are timed if they take as long as their estimates."""
         return 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
 
     def search(self, level: int) -> OrderSearch:
-        """Return the orders to compute. If the first ones have no room for tiles that do not all fit, or take long, the
-        orders after them leave more room to results. In ``--as-written`` and at levels that try much, no order depends
-        on the times of others."""
+        """Return the orders to compute. If not all tiles fit, and the first orders find no addresses or take long, the
+        next orders leave more room to results. In ``--as-written`` and at levels that try much, no order depends on the
+        times of others."""
         orders, crowded, searches = orders_of(level), self.schedules.crowded, level == 1 and not self.choice.as_written
         orders = self.choice.different((orders[0], SECOND, *orders[1:]) if searches else orders)
         if crowded:
@@ -299,7 +301,7 @@ class Prepared:
         return OrderSearch(orders, TWO + crowded, changes if searches else [], self.choice.alike)
 
     def computed_at(self, level: int, search: OrderSearch) -> int:
-        """Return the number of orders to compute: all take long for long code."""
+        """Return the number of orders to compute: computing all takes long for long code."""
         if level > 1 or self.steps <= FEW:
             return len(search.orders) + len(search.changes)
         ordered = ORDERED_AS_WRITTEN if self.choice.as_written else ORDERED

@@ -24,7 +24,8 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import delayed_buffer
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep
 
-RECORD = "record"               # in the memo of an operation: its record without buffers; None if it needs MLIR
+# the key in the memo of an operation of its record without buffers; None if the record needs MLIR
+RECORD = "record"
 
 
 def lowered_variant(variant: CapturedVariant) -> LoweredKernel:
@@ -68,7 +69,7 @@ def record_of(late: DelayedOperation, make: Attributes) -> Op | None:
     fields: dict[str, Any] = tiles | {name: read_value(written[name], kind, name)
                                       for name, kind in cls.attributes.items()}
     op = cls(**fields)
-    op.kind()                                           # known to copies, too
+    op.kind()                                           # copies share the memo
     return op
 
 

@@ -6,7 +6,7 @@ on it in another way counts as any address. A step that touches the same bytes i
 that the shortest distance, one, suffices.
 
 In a body of thousands of steps whose addresses registers compute, nearly every pair of steps may share bytes. Above a
-limit of pairs the module returns no result, and the engines meet after each iteration: such steps overlap little
+limit of pairs the module returns no result, and the engines synchronize after each iteration: such steps overlap little
 anyway.
 """
 
@@ -19,8 +19,9 @@ from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopV
 from nki_mlir.targets.neuron.codegen.segment_waits import streams_of
 from nki_mlir.waist.overlap import Region, meet
 
-DISTANCES = 64                  # between iterations, that are compared; more may overlap
-PAIRS = 250_000                 # of steps of two iterations, one after the other, in bodies whose iterations overlap
+# most distances between iterations that are compared; beyond, regions count as overlapping
+DISTANCES = 64
+PAIRS = 250_000                 # most pairs of steps of two successive iterations, in bodies whose iterations overlap
 
 
 def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], loop: Loop
@@ -109,7 +110,7 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
 def meets_later(earlier: Region, later: Region, advance: Advance, later_advance: Advance, loop: Loop) -> bool:
     """Return whether a region may share a byte with another one of the same memory in a later iteration."""
     if earlier.symbolic is None and later.symbolic is None:
-        return earlier is later or earlier.overlaps(later)        # the same in all iterations
+        return earlier is later or earlier.overlaps(later)        # the regions are the same in all iterations
     if not advance.is_constant or advance != later_advance:
         return earlier.low < later.high and later.low < earlier.high
     byte, partition = advance.byte * loop.span.step, advance.partition * loop.span.step
@@ -117,7 +118,7 @@ def meets_later(earlier: Region, later: Region, advance: Advance, later_advance:
     for distance in range(1, min(len(loop.span), DISTANCES + 1)):
         apart = later.start - earlier.start + byte * distance
         if apart >= earlier_nest.extent if byte > 0 else apart + later_nest.extent <= 0 if byte < 0 else False:
-            return False                            # and further apart at larger distances
+            return False                            # the regions are further apart at larger distances
         shift = partition * distance
         if earlier.first <= later.last + shift and later.first + shift <= earlier.last and meet(
                 earlier_nest.pairs, earlier_nest.unit, earlier_nest.extent, later_nest.pairs, later_nest.unit,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Adds times along the chains of dependences of a run: in program order, and from each step to the end of its chains.
 
-The methods are also machine code, which adds the same numbers in the same order.
+The methods also run as machine code, which adds the same numbers in the same order.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
 from nki_mlir.targets.neuron.codegen.step_engines import FIRST, StepEngines
 from nki_mlir.targets.runtime.compiled_class import CompiledClass, new_floats, with_lists
 
-PAYS_OFF = 100_000              # steps that Python visits in the time that the code takes to compile
+PAYS_OFF = 100_000              # steps that Python visits in the time in which the method compiles
 
 
 class ChainTimes:
@@ -52,7 +52,8 @@ class ChainTimes:
 
     def in_program_order(self) -> None:
         """Let each step start, in program order, once its engine is free and sees the results of the steps that it
-        comes after. The result is when others see its result; ``end``: when all do, and all engines are free."""
+        comes after. Store in ``times`` when other engines see each result, and in ``end`` when all do, and all engines
+        are free."""
         for k in range(self.count):
             engine = self.engine[k]
             begin = self.free[engine]
@@ -70,7 +71,7 @@ class ChainTimes:
             self.end = max(self.end, max(end, self.times[k]))
 
     def to_the_end(self) -> None:
-        """The result is the time from the start of each step to the end of the longest chain after it."""
+        """Store in ``times`` the time from the start of each step to the end of the longest chain after it."""
         for k in range(self.count - 1, -1, -1):
             result, is_transfer = self.result[k], self.moving[k] >= 0.0
             if is_transfer:

@@ -5,12 +5,12 @@ before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y
          t = load x; q[j] = copy t                            q[j] = load x
          register r = 1; register s = copy r                  register s = 1
 
-The pass merges them if the copy changes no element's dtype, if one run of instructions writes the tile, reads it only
-until its last write, and copies it last, all of them the same elements in one order, and if nothing else touches the
-destination from the first of these instructions to the copy. The tile may be at an address that the kernel chose, which
-becomes free. Where the kernel fixes the order or the address of the destination, the copy must follow the load of its
-source. ``apart`` bounds the number of instructions between the first and the copy. The pass merges a copy in one of
-several iterations only after its loop has been unrolled.
+The pass merges the two if the copy keeps the dtype, if one run of instructions writes the tile, reads it only until its
+last write, and copies it last, all with the same elements in one order, and if nothing else touches the destination
+from the first of these instructions to the copy. The tile may be at an address that the kernel chose, which becomes
+free. Where the kernel fixes the order or the address of the destination, the copy must follow the load of its source.
+``apart`` bounds the number of instructions between the first and the copy. The pass merges a copy in one of several
+iterations only after its loop has been unrolled.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,8 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
 
 
 def _follows_load(copy: TensorCopyOp, before: Op) -> bool:
-    """Return whether the operation before a copy is the transfer that fills its source: nothing moves then."""
+    """Return whether the operation before a copy is the transfer that fills its source, so that no instruction
+    moves."""
     return type(before) is DmaCopyOp and before.dst.handle is copy.src.handle and not before.acts_outside
 
 
@@ -84,7 +85,7 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: Use
     assert isinstance(op, TensorCopyOp)
     source_uses = uses[op.src.handle]
     if op.src.handle.attributes or op.src.handle.addresses or source_uses.controls or not source_uses.writers:
-        return []                               # other code uses it, or nothing writes it
+        return []                               # other code uses the source, or nothing writes it
     first_writer = next(iter(source_uses.writers))
     start = next((k for k, step in enumerate(before) if step is first_writer), len(before))
     between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]
@@ -92,11 +93,11 @@ def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: Use
             step is not copy and step not in source_uses.writers for step in source_uses.readers):
         return []
     if first_writer in source_uses.readers or first_writer.op.mask or first_writer.op.limits:
-        return []                               # the first does not write all elements
+        return []                               # the first writer does not write all elements
     if any(tile.handle is op.dst.handle for step in before[start:] for tile in tiles_of(step)):
         return []
     if any(step.op.queued for step in between) and has_registers(op.dst.handle, uses[op.dst.handle]):
-        return []                               # which no transfer writes
+        return []                               # PSUM, which no transfer writes
     return between if all(_may_move(step, op, follows) for step in between) else []
 
 
@@ -112,8 +113,8 @@ def _may_move(step: InstructionStep, copy: TensorCopyOp, follows: bool) -> bool:
 
 
 def _in_destination(tile: Tile, copy: TensorCopyOp) -> Tile | None:
-    """Return the copy's destination as an instruction uses the copy's source; None if it uses other elements, or in an
-    order for which the destination has no such pattern."""
+    """Return the copy's destination in the pattern in which an instruction uses the copy's source; None if the
+    instruction uses other elements, or the destination has no such pattern."""
     if tile.dtype is not copy.src.dtype:
         return None
     if same_pattern(tile, copy.src) and tile.shape == copy.dst.shape:
@@ -125,7 +126,7 @@ def _in_destination(tile: Tile, copy: TensorCopyOp) -> Tile | None:
 
 
 def _steps(tile: Tile) -> tuple[tuple[int, int], ...]:
-    """Return the dims of a tile, neighbours joined that step as one."""
+    """Return the dims of a tile, with adjacent ones merged if they step like one."""
     return tile.access.dims[0], *joined_dims(tile.access.dims[1:])
 
 

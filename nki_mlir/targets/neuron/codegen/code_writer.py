@@ -25,7 +25,8 @@ LOGIC = {"and": "arith.andi", "or": "arith.ori"}
 AFFINE: dict[str, Callable[[ir.AffineExpr, ir.AffineExpr], ir.AffineExpr]] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "mod": ir.AffineExpr.get_mod,
     "floordiv": ir.AffineExpr.get_floor_div}
-PREDICATES = {comparison.name: number for number, comparison in enumerate(COMPARISONS)}        # of arith.cmpi
+# predicates of arith.cmpi
+PREDICATES = {comparison.name: number for number, comparison in enumerate(COMPARISONS)}
 LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # leaves of affine expressions
 
 
@@ -125,7 +126,7 @@ class _RecordsWriter:
         buffers = [t.handle for _, t in op.operands()]
         for buffer in buffers:
             if buffer not in self.buffers:
-                self.allocation(buffer)                 # a constant: it is read where it is first used
+                self.allocation(buffer)                 # a constant, whose global is read where it is first used
         symbols = tuple(self.value(s) for s in op.symbols)
         on_values = changed(op, lambda t: replace(t, handle=self.buffers[t.handle]), symbols=symbols)
         write_op(on_values, self.make, self.location, ir.InsertionPoint(self.block_now))

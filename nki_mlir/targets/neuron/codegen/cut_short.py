@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Shortens the loops of code to a window of few iterations, on which the search times an order."""
+"""Shorten the loops of code to a window of few iterations, on which the search times an order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,12 +41,12 @@ class ShortLoop:
 
 def cut_short(rolled: Code, instructions: int) -> Code:
     """Return the code without the last iterations of the loops that run most instructions. It runs about
-    ``instructions``, or more if each loop has one iteration left."""
+    ``instructions`` instructions, or more if each loop has one iteration left."""
     loops: list[ShortLoop] = []
     remaining = add_loops(rolled.body, None, loops)
     largest_first = [(-loop.size, number) for number, loop in enumerate(loops) if len(loop.span) > 1 and loop.size]
     heapify(largest_first)
-    while remaining > instructions and largest_first:           # a loop comes before those in it, which are smaller
+    while remaining > instructions and largest_first:           # a loop comes before its inner loops, which are smaller
         _, number = heappop(largest_first)
         loop = loops[number]
         iterations = round((instructions - (remaining - loop.size)) / loop.per_iteration)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Walks over steps in order and lists the earlier steps that each comes after, in columns of numbers.
+"""Walk over steps in order and list the earlier steps that each comes after, in columns of numbers.
 
-The steps read and write numbered regions, and for each region the others are known that share bytes with it. The walk
-notes the latest steps that read and wrote a region, and forgets those that a later write covers.
+Steps read and write numbered regions. Columns say for each region which others share bytes with it. The walk records
+the latest steps that read and wrote a region, and forgets those that a later write covers.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ import numpy as np
 
 from nki_mlir.targets.runtime.compiled_class import CompiledClass, longer, new_array, unset_array, with_lists
 
-DIRECT = 2                      # steps that a step comes after: if there are more, implied ones are dropped
-PAYS_OFF = 3_000                # steps over which Python walks in the time that the code takes to compile
+DIRECT = 2                      # most steps that a step comes after: if there are more, implied ones are dropped
+PAYS_OFF = 3_000                # steps over which Python walks in the time in which the method compiles
 
 
 class PartnerColumns(NamedTuple):
@@ -85,7 +85,7 @@ class DependenceScan:
             self.at += 1
 
     def add(self, k: int) -> None:
-        """List the steps before step ``k`` that it comes after, and note its accesses."""
+        """List the steps before step ``k`` that it comes after, and record its accesses."""
         end = self.starts[k]
         for at in range(self.reads_start[k], self.reads_start[k + 1]):
             region = self.reads[at]
@@ -197,7 +197,8 @@ def joined(lists: Sequence[Sequence[int]]) -> tuple[Any, Any]:
 
 
 def selected(starts: Any, values: Any, counts: Any) -> tuple[Any, Any]:
-    """Return lists, as where each begins in an array and the array, with only those elements that ``counts`` selects.
+    """Return lists without the elements that ``counts`` does not select, as the begin of each in an array, and the
+    array.
     """
     before = np.zeros(len(values) + 1, np.int64)
     np.cumsum(counts, out=before[1:])
@@ -253,7 +254,7 @@ class StepEdges:
 
     @cached_property
     def direct(self) -> "StepEdges":
-        """The same without steps that others imply, where a step has more than ``DIRECT``."""
+        """The same lists, without implied steps in lists of more than ``DIRECT``."""
         state = ImpliedDependences(self.starts, self.steps)
         is_code = IMPLIED.is_ready(state.count)
         if not is_code:
@@ -278,8 +279,8 @@ class StepEdges:
 def scanned(reads: tuple[Any, Any], writes: tuple[Any, Any], related: PartnerColumns, streams: Any, most: int
             ) -> StepEdges | None:
     """Return what each step comes after; None if that is more than ``most`` pairs. ``reads`` and ``writes``: where the
-    regions of each step begin in an array, and the array; ``streams``: the stream of each step; None: each step has its
-    own."""
+    regions of each step begin in an array, and the array; ``streams``: the stream of each step; None: each step is a
+    separate stream."""
     state = DependenceScan(reads, writes, related, streams, most)
     is_code = SCAN.is_ready(state.count)
     if not is_code:

@@ -23,8 +23,8 @@ from nki_mlir.targets.neuron.codegen.nearby_accesses import NearbyAccesses
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
-MANY = 128                      # regions of a memory that are all compared with each other
-ANY = 1 << 60                   # more dependences than there are
+MANY = 128                      # most regions of a memory that are all compared with each other
+ANY = 1 << 60                   # more dependences than any code has
 
 
 class Touched(NamedTuple):
@@ -38,15 +38,16 @@ class Touched(NamedTuple):
 
 
 def dependences_between(steps: Touched, streams: Sequence[Hashable] = (), every: bool = False) -> list[list[int]]:
-    """Return the steps that each step depends on. Steps of one stream complete in order; without ``streams`` each step
-    has its own. ``every``: include dependences that others imply, through a write whose address is in registers."""
+    """Return the steps that each step depends on. Steps of one stream complete in order; without ``streams``, each step
+    is a separate stream. ``every``: include dependences that others imply, through a write whose address is in
+    registers."""
     edges = limited_dependences(steps, streams, every, ANY)
     assert edges is not None
     return edges.lists
 
 
 def limited_dependences(steps: Touched, streams: Sequence[Hashable], every: bool, most: int) -> StepEdges | None:
-    """Return the same in columns; None if there are more than ``most`` dependences."""
+    """Return the result of ``dependences_between`` in columns; None if there are more than ``most`` dependences."""
     return RegionRelations(steps.memories, steps.regions).edges(steps.reads, steps.writes, streams, every, most)
 
 
@@ -57,7 +58,7 @@ class RegionRelations:
 
     def __init__(self, memories: list[Hashable], regions: list[Region]) -> None:
         self.memories, self.regions = memories, regions
-        self.numbers: dict[Hashable, int] = {}          # of memories
+        self.numbers: dict[Hashable, int] = {}          # the numbers of memories
         self.memory = array("q")                        # by region
         self.is_compared = bytearray()                  # by region
         self.first_equal = array("q")                   # by region, the first equal one that was compared
@@ -74,7 +75,7 @@ class RegionRelations:
         (reads_start, read), (writes_start, written) = joined(reads), joined(writes)
         memory = np.array(self.memory, np.int64)
         is_written = np.zeros(len(self.numbers), np.bool_)
-        is_written[memory[written]] = True              # memory that no step writes orders nothing
+        is_written[memory[written]] = True              # memory that no step writes orders no steps
         counts = is_written[memory[read]]
         self.compare_all(memory, read[counts], written)
         first_equal = np.array(self.first_equal, np.int64)
@@ -140,7 +141,7 @@ class RegionRelations:
         compared.append(number)
 
     def link(self, number: int, other: int, covers: bool) -> None:
-        """Note that a region shares bytes with another one, and whether it ``covers`` that."""
+        """Record that a region shares bytes with another one, and whether it ``covers`` the other one."""
         heads, _, partners, covered, links = self.columns
         links.append(heads[number])
         heads[number] = len(partners)
@@ -199,14 +200,15 @@ class RegionRelations:
 
 
 class RunDependences:
-    """The dependences of runs of steps before allocation, each run's worked out once: codes of one kernel share
+    """The dependences of runs of steps before allocation, computed once for each run. Copies of a kernel's code share
     operations (``records.copied``), whose regions are numbered once."""
 
     def __init__(self) -> None:
-        self.runs: dict[tuple[Op, ...], StepEdges] = {}         # an operation equals no other one
+        self.runs: dict[tuple[Op, ...], StepEdges] = {}         # operations are compared by identity
         self.numbers = RegionNumbers(separate_memory)
         self.relations = RegionRelations(self.numbers.memories, self.numbers.regions)
-        self.regions: dict[Op, tuple[list[int], list[int]]] = {}        # that an operation reads, and writes
+        # the regions that an operation reads, and those that it writes
+        self.regions: dict[Op, tuple[list[int], list[int]]] = {}
         self.outside: list[int] = []            # the region of effects elsewhere
 
     def of(self, ops: Sequence[Op]) -> StepEdges:
@@ -238,7 +240,8 @@ class RunDependences:
 
 # -- what steps touch --------------------------------------------------------------------------------------------------
 Address = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
-OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
+# effects elsewhere: prints, exchanges with other programs
+OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)
 
 
 def separate_memory(buffer: DeviceBuffer) -> Address:
@@ -296,7 +299,7 @@ class RegionNumbers:
         self.regions: list[Region] = []
         self.of_buffers: dict[DeviceBuffer, dict[Access, int]] = {}
         self.at_addresses: dict[Address, dict[Access, int]] = {}
-        self.at_origin: dict[Access, Region] = {}       # where a buffer would begin with its memory
+        self.at_origin: dict[Access, Region] = {}       # where a buffer would begin at the begin of its memory
 
     def of_operation(self, op: Op) -> tuple[list[int], list[int]]:
         """Return the numbers of the regions that an operation reads, and of those that it writes."""

@@ -78,9 +78,9 @@ class Observation:
             return copy
 
 
-WRITTEN_OUT = 400_000           # instructions; published profiles show that static loops are unrolled
-LEVELS = 1, 3                   # of searches
-FOR_VALUES = 1_000              # instructions: running one takes a fraction of the time to compile one
+WRITTEN_OUT = 400_000           # most instructions; published profiles show that static loops are unrolled
+LEVELS = 1, 3                   # levels of searches
+FOR_VALUES = 1_000              # most instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "addresses", "conversions", "forward",
                  "fill", "interleave", "block", "reorder", "engines", "issuers", "loads", "evict", "overlap",
                  "pipeline", "overwrite", "by_results", "merge", "merge_loads", "transpose_tiles", "split_columns")
@@ -168,12 +168,12 @@ def emit_module(module: Module, options: Emission = Emission()) -> Program:
 
 
 def emit_each(module: Module, options: Emission) -> list[Program]:
-    """Return the program of a module; for a module that stands for programs that meet, return all of these programs."""
+    """Return the program of a module; if the module stands for programs that exchange data, return all of these."""
     return emit_lowered(LoweredKernel(module, is_lowered=True), options)
 
 
 def emit_lowered(lowered: LoweredKernel, options: Emission = Emission()) -> list[Program]:
-    """Return the program of a kernel; if it stands for programs that meet, return all of these programs."""
+    """Return the program of a kernel; if the kernel stands for programs that exchange data, return all of these."""
     if any(a.kind == "program_id" for a in lowered.kernel.arguments):
         return emit_cores({(): lowered}, lowered.kernel.grid, options)
     return [emit_code(with_grid(lowered.code()), options)]
@@ -196,7 +196,7 @@ def emit_code(code: Code, options: Emission) -> Program:
     if reorder:
         try:
             looped, best = searched(code, choice, replace(options, observation=Observation()))
-        except AddressConflict:     # addresses that the kernel chose, free for another buffer in the kernel's order
+        except AddressConflict:     # only the kernel's order has the addresses that it chose
             reorder = False
     if reorder:
         if observation.observer is None:
@@ -255,7 +255,7 @@ def improved(code: Code, options: Emission) -> Improved:
             options.observation.step("fold-conversions", code, lambda: fold_conversions(code))
         if options.forward:
             options.observation.step("forward-transfers", code, lambda: forward_transfers(code))
-        if options.coalesce:        # a constant that is overwritten would keep its tile from being merged
+        if options.coalesce:        # an overwritten constant would prevent merging its tile
             options.observation.step("sink-constants", code, lambda: sink_constants(code, move=False))
         if options.fuse:
             options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
@@ -291,7 +291,7 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
-Variants = dict[tuple[tuple[int, int], ...], LoweredKernel]     # by the (axis, id) pairs that one is for
+Variants = dict[tuple[tuple[int, int], ...], LoweredKernel]     # variants by the (axis, id) pairs that they are for
 
 
 def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
@@ -315,8 +315,8 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
                cores: Sequence[int] = ()) -> list[Program]:
     """Return a program for each core: usually one, which runs the complete grid; one for each core that the launch
-    names; one for each point if programs meet and ``loop-over-programs`` cannot let one core run them. ``cores`` has
-    the core of each program of the grid."""
+    names; one for each point if programs exchange data and ``loop-over-programs`` cannot let one core run them.
+    ``cores`` has the core of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
     if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
         named = sorted(set(cores))

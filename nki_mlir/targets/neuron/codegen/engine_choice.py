@@ -57,12 +57,12 @@ class EngineChoice:
         return self.engines[key]
 
     def alike(self, order: Order) -> Order:
-        """Return the same order for all that choose the same engines."""
+        """Return an order that is equal for all orders that choose the same engines."""
         return order._replace(issue=order.issue and self.issued,
                               share=2 if order.share == 1 and not self.gpsimd else order.share)
 
     def different(self, orders: Sequence[Order]) -> tuple[Order, ...]:
-        """Return the orders without repetitions: orders that choose the same engines as an earlier one are left out."""
+        """Return the orders except those that choose the same engines as an earlier one."""
         chosen: dict[Order, Order] = {}
         for order in orders:
             chosen.setdefault(self.alike(order), order)

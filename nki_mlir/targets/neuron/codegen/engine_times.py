@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The engines and the DMA engines while the list scheduler starts steps.
 
-When they are free, and until when a step occupies them; the times are those of the timed machine.
+The module computes when they are free, and how long a step occupies them, with the times of the timed machine.
 """
 
 from nki_mlir.machine import ENGINES, Engine
@@ -85,7 +85,7 @@ class EngineTimes(EventQueue, ReadySteps):
         self.table_load_ns = float(costs.control.table_load_ns)
         ramps = {number: ramp for number, engine in enumerate(engines)
                  if (ramp := costs.engines[engine].ramp) is not None}
-        assert len(ramps) <= 1                      # the tensor engine's
+        assert len(ramps) <= 1                      # the ramp of the tensor engine
         self.ramp_engine, ramp = next(iter(ramps.items()), (-1, None))
         self.ramp = RampSpeed(ramp)
         self.dma = DmaEngines(columns, machine, 1)

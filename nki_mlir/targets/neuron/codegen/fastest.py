@@ -61,20 +61,26 @@ from nki_mlir.targets.neuron.codegen.split_columns import large_loads
 from nki_mlir.targets.neuron.codegen.transpose_tiles import has_transposes
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 
-STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of unrolled code, by level
-THRASHES = 1.5                  # times the bound without spills: tiles spill repeatedly, so more of them should stay
-ROUNDS = 1.08  # times the bound of balanced engines: up to this, no longer bodies are tried after pipelined loops
-WAITS = 1.1                     # times the bound: slower code may wait for banks, or be faster in other loops
-BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
-MERGED = 1.02                   # merged instructions are timed if balanced engines are busy for that much less time
-COMPUTING = Engine.TENSOR, *MERGED_ENGINES, TRIGGERS    # which may wait for loads, and transpose tiles or copy these
-PIECES = 2, 4, 8                # into which large tiles are split by columns
+STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # most instructions of unrolled code, by level
+# if code takes this multiple of the bound without spills, tiles spill repeatedly, and more of them should stay
+THRASHES = 1.5
+# if pipelined loops take at most this multiple of the bound of balanced engines, no longer bodies are tried
+ROUNDS = 1.08
+# code that takes more than this multiple of its bound may wait for banks, or be faster in other loops
+WAITS = 1.1
+BODIES = BODY, 4 * BODY         # instructions of the loop bodies that are candidates
+# merged instructions are timed if they make balanced engines busy for less time by this factor
+MERGED = 1.02
+# engines that may wait for loads, and transpose tiles or copy these
+COMPUTING = Engine.TENSOR, *MERGED_ENGINES, TRIGGERS
+PIECES = 2, 4, 8                # numbers of pieces into which large tiles are split by columns
 LOADED = 0.25                   # part of the time beyond the bound that loads must take to be split in long code
-SHARES = range(0, 101, 5)       # percent of the transposes that the DMA engines may get
-PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
-IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
-LONGER = Candidate(BODY, BODY)  # timed where short bodies or rounds take more than ``CLOSEST`` times their bound
-IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # nearly the order of the rounds
+SHARES = range(0, 101, 5)       # percentages of the transposes that the DMA engines may get
+PIPELINED = 500                 # most instructions of an iteration of a pipelined loop
+IN_FLIGHT = 100, 70             # percentages of SBUF that the iterations in flight of a pipelined loop may fill
+# limits of bodies, timed if short bodies or rounds take more than ``CLOSEST`` times their bound
+LONGER = Candidate(BODY, BODY)
+IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # orders that are nearly the order of the rounds
 
 
 class Fastest(NamedTuple):
@@ -91,16 +97,17 @@ class TimedCandidates:
         self.code, self.choice, self.options = code, choice, options
         self.timed: list[tuple[float, Fastest]] = []
         self.shared = SharedCode(code, choice.dependences)
-        self.least_in_order = 0.0                              # ns that program order takes at least
+        self.least_in_order = 0.0                              # the least ns of program order
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
-        self.postponed: dict[Candidate, Prepared] = {}  # of candidates that are timed later
-        self.unpipelined: dict[Candidate, Prepared] = {}  # of candidates none of whose loops could be pipelined
+        self.postponed: dict[Candidate, Prepared] = {}  # code of candidates that are timed later
+        self.unpipelined: dict[Candidate, Prepared] = {}  # candidates of which no loop could be pipelined
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
         self.tried: set[Candidate] = set()
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
-        self.untransposed: dict[Candidate, float] = {}  # candidates without transposes by the DMA engines, their bounds
-        self.longer: Candidate | None = None    # timed in addition to candidates that end the search above their bound
-        self.serial: set[Candidate] = set()             # whose program order takes as long as its chains of dependences
+        self.untransposed: dict[Candidate, float] = {}  # the bounds of candidates without transposes by the DMA engines
+        self.longer: Candidate | None = None    # candidates to time although others end the search above their bound
+        # whether program order takes as long as its chains of dependences
+        self.serial: set[Candidate] = set()
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
     def least_time(self) -> float:
@@ -135,7 +142,7 @@ class TimedCandidates:
         return prepared.first(self.options.level) <= prepared.schedules.bound() * WAITS
 
     def least_time_again(self, candidate: Candidate) -> float:
-        """Return ns that a candidate's loops take at least if they load data repeatedly, else 0. Keep its code."""
+        """Return the least ns of a candidate's loops if they load data repeatedly, else 0. Keep its code."""
         try:
             prepared = self.prepared(candidate)
         except NkiMlirError:
@@ -154,7 +161,7 @@ class TimedCandidates:
         return candidate in self.serial
 
     def before(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
-        """Return the variants of a candidate to time before it if its first order takes long, and keep its code. A
+        """Return the variants to time before a candidate, if its first order takes long, and keep its code. A
         variant keeps all loads of the kernel if these take less time; fewer results in PSUM if products may wait for
         banks; results written over operands, or computed one after the other, if SBUF has no room for two iterations;
         more tiles on chip if spills take long; merged instructions or loads; or transposes by the DMA engines."""
@@ -178,7 +185,7 @@ class TimedCandidates:
         hopeless = ns > least_time * HOPELESS
         if candidate.results == 100 and prepared.schedules.bound() < min(ns / WAITS, least_time):
             if self.options.evict and prepared.fills_banks:
-                several.append(candidate._replace(results=FREE_BANKS))      # the first order tells nothing of it
+                several.append(candidate._replace(results=FREE_BANKS))      # the first order does not show this
             elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full and not hopeless:
                 several += self.surely_faster(candidate._replace(overwrite=True), ns, lambda other: other.overwrites)
         if self.options.by_results and not candidate.by_results and prepared.is_straight and (
@@ -204,8 +211,8 @@ class TimedCandidates:
 
     def surely_faster(self, variant: Candidate, ns: float, applies: Callable[[Prepared], bool] = lambda _: True
                        ) -> list[Candidate]:
-        """Return the variant, and keep its code, if it ``applies``, and its first order surely takes less than ``ns``;
-        else nothing."""
+        """Return the variant and keep its code if it ``applies``, and its first order surely takes less than ``ns``;
+        else return no variant."""
         other = self.prepared(variant)
         if not applies(other) or other.first(self.options.level, ns / NEARLY) * NEARLY >= ns:
             return []
@@ -225,7 +232,7 @@ class TimedCandidates:
         if prepared.is_straight and schedules.critical_path() >= bound:
             return []
         self.unmerged[variant] = bound
-        if variant in self.tried:                   # as a variant of another merged candidate
+        if variant in self.tried:                   # also as a variant of another merged candidate
             self.variants.setdefault(variant, candidate)
             return []
         if not self.shared.instructions(variant).changes["merge"]:
@@ -234,7 +241,7 @@ class TimedCandidates:
         if other.schedules.bound(balanced=True) * MERGED > bound:
             return []
         level, most, far = self.options.level, inf, 1 / HOPELESS
-        if other.schedules.critical_path() * far > bound:           # so both first orders are compared in any case
+        if other.schedules.critical_path() * far > bound:           # so that both first orders are compared in any case
             most = prepared.first(level) * HOPELESS
         ns = other.first(level, most)
         if ns * far > bound and prepared.first(level) < ns * far:
@@ -293,7 +300,7 @@ class TimedCandidates:
         transposes by the DMA engines, was timed: its engines are busy for longer if they share their work evenly."""
         bound, variant = self.untransposed.get(candidate, -inf), candidate._replace(merge=True)
         if not candidate.merge and variant in self.variants:
-            bound = max(bound, self.unmerged.get(variant, -inf))        # a merged variant has variants, too
+            bound = max(bound, self.unmerged.get(variant, -inf))        # a merged variant also has variants
         return self.least_time() <= bound
 
     def time(self, candidate: Candidate, prepared: Prepared) -> None:
@@ -313,7 +320,7 @@ class TimedCandidates:
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
 
-        def known() -> float:                       # the others would leave this candidate out
+        def known() -> float:                       # the others would exclude this candidate
             return self.least_time() if candidate != self.longer else inf if best is None else best[0]
         for arrangement, program in prepared.programs(self.options.level, known):
             ns = self.note(candidate, arrangement, program)
@@ -402,7 +409,7 @@ def time_candidates(search: TimedCandidates, several: list[Candidate], least_pip
     failed: NkiMlirError | None = None
     longer = LONGER._replace(loads=options.loads) if LONGER in several else None
     if several[0].body == SHORT and not search.is_near(several[0]):
-        several.append(several.pop(0))          # it does not end the search
+        several.append(several.pop(0))          # this error does not end the search
     waiting = [candidate._replace(loads=options.loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     bounds: dict[Candidate, float] = {}
@@ -443,13 +450,14 @@ def revise(waiting: list[Candidate], search: TimedCandidates, candidate: Candida
     if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
         waiting[:] = [other for other in waiting if not other.pipelined]
     most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
-    if ns <= most and not prepared.loads_again():           # repeated loads decide the bound
-        waiting[:] = [other for other in waiting if other in search.variants.values()]     # others have no fewer
+    if ns <= most and not prepared.loads_again():           # repeated loads determine the bound
+        # other candidates have as many loads or more
+        waiting[:] = [other for other in waiting if other in search.variants.values()]
         if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
             search.longer = longer
             waiting.insert(0, longer)
     waiting += search.splitting(candidate, prepared)
-    # With all loads of the kernel it may be faster: it needs less memory.
+    # With all loads of the kernel, the candidate may be faster, since it needs less memory.
     loading = candidate._replace(loads=False)
     if not candidate.pipelined and prepared.dropped and loading not in search.variants and (
             ns > bound * NEAR[level] and ns > prepared.bound_with_loads):

@@ -36,8 +36,8 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 
-LEAST = 4                       # iterations that remain: the first and the last ones overlap with fewer others
-GAIN = 0.9                      # times the iterations: at most this many remain
+LEAST = 4                       # least iterations that remain: the first and the last ones overlap with fewer others
+GAIN = 0.9                      # at most this part of the iterations remains
 
 
 class FillPartitions(RecordsPass, name="fill-partitions", reads=Level.NISA):
@@ -74,7 +74,8 @@ def fill_partitions(code: Code, least: int = LEAST) -> int:
 
 # -- which loops -------------------------------------------------------------------------------------------------------
 def loading_blocks(code: Code) -> dict[object, set[Block]]:
-    """Return the blocks that load rows of a tensor in tiles of the same form. Several may load them once for all."""
+    """Return the blocks that load rows of a tensor in tiles of the same form as another block. One load may serve
+    several of them."""
     loading: dict[object, set[Block]] = {}
     for block in blocks(code.body):
         for key in loaded_rows(block):
@@ -83,13 +84,14 @@ def loading_blocks(code: Code) -> dict[object, set[Block]]:
 
 
 def loaded_rows(block: Block) -> list[tuple[DeviceBuffer, object]]:
-    """Return the tensors whose rows a block itself loads, each with the form of its tiles."""
+    """Return the tensors whose rows the steps of a block load, each with the form of its tiles."""
     return [(tile.handle, tile.access.dims) for step in block.nodes if type(step) is InstructionStep
             for _, tile in step.op.sources() if tile.space == HBM and tile.access.dims[0][0]]
 
 
 def rows_of_iteration(loop: Loop, most: int, equal: EqualPartitions) -> int | None:
-    """Return how many rows an iteration takes, one in each partition, if other iterations may take them; else None."""
+    """Return how many rows an iteration takes, one in each partition, if other iterations may take them instead; else
+    None."""
     locals_ = set(loop.body.buffers)
     if any(buffer.fixed or buffer.addresses or buffer.attributes or buffer.space == HBM for buffer in locals_):
         return None
@@ -120,14 +122,15 @@ def rows_of_iteration(loop: Loop, most: int, equal: EqualPartitions) -> int | No
 
 
 def loads_of_iterations_meet(first: Tile, second: Tile, rows: int) -> bool:
-    """Return whether an iteration loads by one tile what another one loads by the other: once is then enough."""
+    """Return whether an iteration loads data by one tile that another iteration loads by the other: one load is then
+    enough."""
     between = first.access.free.const - second.access.free.const
     return first.handle is second.handle and first.access.dims == second.access.dims and between != 0 and (
         first.access.dims[0][0] != 0 and between % (rows * first.access.dims[0][0]) == 0)
 
 
 def moves_by_rows(home: Tile, step: InstructionStep, loop: Loop, rows: int) -> bool:
-    """Return whether a tile in HBM has the rows after those of the iteration before, or, if a load reads it, the same
+    """Return whether a tile in HBM has the rows after those of the previous iteration or, if a load reads it, the same
     row for all partitions and iterations. Rows that a store writes are disjoint."""
     (by, count), *row = home.access.dims
     symbols, stores = step.op.symbols, any(tile.space == HBM for _, tile in step.op.targets())

@@ -47,7 +47,7 @@ COPIES = (DynamicReadOp, DynamicWriteOp, TensorCopyDynamicSrcOp, TensorCopyDynam
 PATTERNS = DynamicReadOp, DynamicWriteOp
 BY_DMA = DmaDynamicReadOp, DmaDynamicWriteOp, DmaGatherOp, DmaScatterOp
 SUMS = (TensorScalarOp, ScalarTensorTensorOp)
-EXACT = 1 << 23                 # float32 has all integers up to twice this number
+EXACT = 1 << 23                 # float32 represents all integers up to twice this number
 
 
 class FoldAddresses(RecordsPass, name="fold-addresses", reads=Level.NISA):
@@ -121,8 +121,7 @@ def _is_column(op: Op, tile: Tile) -> bool:
 
 def _is_changed(step: InstructionStep, readers: Sequence[InstructionStep], following: Sequence[InstructionStep]
                 ) -> bool:
-    """Return whether something writes the index, or its address, between the sum and the last of the copies that read
-    it."""
+    """Return whether something writes the index or its bytes between the sum and the last copy that reads the sum."""
     index = step.op.src.handle                                                          # type: ignore[attr-defined]
     last = max(following.index(reader) for reader in readers)
     return any(may_overwrite(tile.handle, index) for other in following[:last] for _, tile in other.op.targets())
@@ -144,15 +143,15 @@ def _replace(step: InstructionStep, op: Op, uses: Uses) -> None:
     writers = {tile.handle: dict(uses[tile.handle].writers) for _, tile in step.op.targets()}
     step.op, step.work = op, None
     note(uses, step)
-    for handle, before in writers.items():      # in their order
+    for handle, before in writers.items():      # fields of sums, in their order
         uses[handle].writers = before
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CopyAddress:
-    """Element e of the piece is at ``position(e) + scale * index`` of the table, counted row by row, where
-    ``first(e) + index`` is below ``extent``."""
+    """The address of a copy: element e of the piece is at ``position(e) + scale * index`` of the table, counted row by
+    row, and ``first(e) + index`` must be below ``extent``."""
 
     table: Tile
     position: Linear

@@ -50,7 +50,7 @@ def fold_conversions(code: Code) -> int:
 def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses: Uses,
                machine: Machine) -> InstructionStep | None:
     """Let a transpose write to the destination of the copy that converts its result. Return the copy, which is then
-    unneeded, or None if the transpose cannot."""
+    unneeded; None if the transpose cannot convert."""
     (_, source), (_, between) = step.op.sources()[0], step.op.targets()[0]
     if source.dtype is not between.dtype:
         return None

@@ -36,7 +36,7 @@ from nki_mlir.targets.neuron.codegen.unread_results import unread_results
 from nki_mlir.waist.overlap import Region, nest_of, region_of
 
 NOTHING = Linear(0)
-MOST = 256          # stores of one tensor in the table: each later store is compared with them
+MOST = 256          # most stores of one tensor in the table: each later store is compared with them
 
 
 class ForwardStores(RecordsPass, name="forward-stores", reads=Level.NISA):
@@ -96,7 +96,7 @@ class StoredTile(NamedTuple):
     high: int
 
 
-# By a buffer, the one that has its elements, and how many elements of a row precede them there.
+# For each replaced buffer: the buffer that has its elements, and how many elements of a row precede them there.
 Replacement = dict[DeviceBuffer, tuple[DeviceBuffer, int]]
 
 
@@ -106,7 +106,7 @@ class _Forwarding:
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], uses: RunUses,
                  elsewhere: set[DeviceBuffer], room: int, joins: bool) -> None:
         self.dropped: list[Op] = []
-        self.loads: set[InstructionStep] = set()                        # those that are dropped
+        self.loads: set[InstructionStep] = set()                        # the loads that are dropped
         self.run, self.uses, self.joins = run, uses, joins
         self.local, self.elsewhere = set(block.buffers), elsewhere
         self.last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
@@ -154,14 +154,15 @@ class _Forwarding:
         """Let a stored tile replace the one that a load writes, if it can."""
         buffer = op.dst.handle
         if self.uses.writer[buffer] != k or self.uses.users[buffer][0] != k or not self.is_free(buffer) or (
-                buffer not in self.local or buffer in self.elsewhere):      # the previous iteration's tile may be live
+                # the tile of the previous iteration may be live
+                buffer not in self.local or buffer in self.elsewhere):
             return False
         last, region = self.last_use[buffer], region_in_hbm(op, op.src)
         low, high, registers = region.low, region.high, region.symbolic
         near = [store for store in self.stores.get(op.src.handle, ()) if store.low < high and low < store.high]
         for store in near:
             if low < store.low or store.high < high or store.region.symbolic != registers:
-                continue                        # the load reads bytes that it did not store
+                continue                        # the load reads bytes that the store did not write
             before, stored = distance(op, store), store.tile.handle
             if before is None or not self.is_free(stored) or (before and self.is_reinterpreted(buffer)):
                 continue
@@ -213,7 +214,7 @@ class _Forwarding:
 
     def may_be_part(self, buffer: DeviceBuffer) -> bool:
         """Return whether a tile may become a part of another one: the compiler chooses its address, only this run uses
-        it, in one dtype, and it stands for no registers of an engine."""
+        it, with one dtype, and it does not stand for registers of an engine."""
         if buffer not in self.local or buffer in self.elsewhere or not self.is_free(buffer):
             return False
         ops = [self.run[k].op for k in self.uses.users[buffer]]
@@ -221,8 +222,8 @@ class _Forwarding:
             (tile := getattr(op, name, None)) is not None and tile.handle is buffer for op in ops for name in REGISTERS)
 
     def raise_parts(self, tiles: Sequence[DeviceBuffer], k: int) -> bool:
-        """Note the bytes of tiles that are parts of the tile of load ``k``, from the first use of one of them on;
-        return whether they have room."""
+        """Add the bytes of tiles that become parts of the tile of load ``k``: also before their first and after their
+        last uses, from the first use of any of them to the load. Return whether there is room."""
         users = self.uses.users
         first = min(users[tile][0] for tile in tiles)
         spans = [(begin, end, tile.bytes_per_partition) for tile in tiles for begin, end in (
@@ -284,8 +285,8 @@ def distance(load: DmaCopyOp, store: StoredTile) -> int | None:
 
 
 def columns_of_rows(tile: Tile, outside: Access) -> int:
-    """Return the elements of a partition of a complete tile that a transfer moves from or to contiguous elements of a
-    tensor's rows, in their order; 0 for any other transfer."""
+    """Return how many elements of each partition of a complete tile a transfer moves from or to contiguous elements of
+    a tensor's rows, in order; 0 for any other transfer."""
     access = tile.access
     run = nest_of(access.dims[1:], 1)           # in elements
     (row, rows), partitions = outside.dims[0], access.dims[0]

@@ -47,8 +47,8 @@ def is_backwards(tile: Tile) -> bool:
 
 
 def with_hbm_forwards(op: Copying) -> tuple[Copying, bool]:
-    """Return a transfer without a mask whose tile in HBM steps forwards, because both tiles are walked from the other
-    end of some axes; and whether its rows still go to the partitions from the last to the first."""
+    """Return a transfer without a mask whose tile in HBM steps forwards, after reversing some axes of both tiles; and
+    whether its rows still go to the partitions from the last to the first."""
     outside, other_tile = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
     axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
     by_rows = 0 in axes and other_tile.on_chip and other_tile.shape[0] > 1
@@ -69,7 +69,7 @@ def rows_of(tile: Tile, rows: range) -> Tile:
 
 
 def from_other_end(tile: Tile, axes: Sequence[int]) -> Tile:
-    """Return the tile, walked from the other end of some axes."""
+    """Return the tile with some axes reversed."""
     for axis in axes:
         moved = tile.access.moved(axis, Linear(tile.shape[axis] - 1))
         dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
@@ -83,7 +83,7 @@ def _is_backwards(node: object) -> bool:
 
 
 def _split(step: InstructionStep, block: Block, code: Code) -> list[InstructionStep]:
-    """Return the steps in place of a transfer: the transfer, and copies from and to the tiles that stepped backwards.
+    """Return the steps that replace a transfer: the transfer, and copies from and to the tiles that stepped backwards.
     """
     op, _ = with_hbm_forwards(step.op)              # type: ignore[arg-type]
     if op.dst.space == op.src.space == SBUF and not starts_legally(code.machine, op.dst):

@@ -48,7 +48,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 REDUCING = (ActivationReduceOp, TensorScalarReduceOp)
-APART = 200                     # steps between two instructions that become one
+APART = 200                     # most steps between two instructions that are fused
 
 
 class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
@@ -168,7 +168,7 @@ class _FusedRun:
         return self.put(first, second, pair)
 
     def fuse_reduction(self, first: InstructionStep, second: InstructionStep, intermediate: Tile) -> bool:
-        """Let the first step reduce its result, too; return whether that is possible."""
+        """Let the first step also reduce its result; return whether that is possible."""
         pair = self.pairs.decided(reducing, first.op, second.op, intermediate)
         if pair is None or self.touched_between(first, second, written_by(second)):
             return False
@@ -176,7 +176,8 @@ class _FusedRun:
 
     # -- the second step replaces both --------------------------------------------------------------------------------
     def replace(self, first: InstructionStep, second: InstructionStep, intermediate: Tile, pattern: "Pattern") -> bool:
-        """Put one step in place of the second, if the sources of the first are unchanged; return whether it did."""
+        """Replace the second step by a fused one, and drop the first, if the sources of the first are unchanged. Return
+        whether that happened."""
         pair = self.pairs.decided(pattern, first.op, second.op, intermediate)
         if pair is None or self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
             return False
@@ -201,11 +202,12 @@ class _FusedRun:
 
     # -- both cases ---------------------------------------------------------------------------------------------------
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
-        """Put an operation in place of two, unless the kernel chose the address of a tile of the removed operation."""
+        """Replace two operations by one, unless the kernel chose the address of a tile of the removed operation. Return
+        whether that happened."""
         where, other = (second, first) if pair.step else (first, second)
         for tile in type(other.op).tiles_in(other.op.__dict__):
             if tile is not None and (tile.handle.fixed or tile.handle.addresses):
-                return False                    # another tile may have that address in the meantime
+                return False                    # another tile may have the same address in the meantime
         for step in (first, second):
             sources, targets = accessed(step.op)
             for tile in sources:
@@ -242,8 +244,8 @@ class PairForm(NamedTuple):
 
 
 class FusedPairs:
-    """Decides what two operations become, only by operations and buffers. The result is memoized for pairs without
-    masks and symbols that differ only in their buffers."""
+    """Decides by which operation two are replaced. The result is memoized for pairs without masks and symbols that
+    differ only in their buffers."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -254,7 +256,7 @@ class FusedPairs:
         the two."""
         if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
             return self.judged(pattern, first, second, intermediate)
-        numbers: dict[DeviceBuffer, int] = {}               # operands in one buffer have one number
+        numbers: dict[DeviceBuffer, int] = {}               # operands in the same buffer have the same number
         parts: list[object] = [pattern]                     # outlines and numbers, in one pass over the tiles
         for op in (first, second):
             parts.append(op.kind())
@@ -340,7 +342,7 @@ def in_one_bank(tile: Tile, machine: Machine) -> bool:
 
 
 def open_copy(op: Op) -> TensorCopyOp | None:
-    """Return a copy on any engine in place of an activation that only copies."""
+    """Return an activation that only copies as a copy on any engine; return other operations unchanged."""
     if type(op) is not ActivationOp or op.engine != Engine.UNKNOWN.value or not op.src.dtype.is_float:
         return None
     if op.fn != "copy" or op.bias is not None or op.scale is not None or op.imm != 1.0:

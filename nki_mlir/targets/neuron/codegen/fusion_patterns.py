@@ -15,12 +15,13 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.codegen.records import value_range
 
 REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulDoubleRowOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp,
-              TensorReduceOp, TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # may write where a copy does
+              # may write to the destination of a copy
+              TensorReduceOp, TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)
 
 
 class FusedPair(NamedTuple):
-    """The operation that replaces two. ``step``: which of the two (0 or 1) it replaces, whose discardable attributes it
-    gets; ``negated``: a tile of the first that has to be negated for it."""
+    """The operation that replaces two. ``step``: which of the two (0 or 1) it takes the place of, with its discardable
+    attributes; ``negated``: a tile of the first that the fused operation reads negated."""
 
     op: Op
     step: int

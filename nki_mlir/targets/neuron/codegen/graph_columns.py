@@ -9,7 +9,8 @@ from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
 from nki_mlir.targets.neuron.timing.dma_engines import transfer_columns
 from nki_mlir.targets.runtime.compiled_class import int_array
 
-LONG = 8                        # a buffer that is needed for this part of the steps, or longer, is allocated apart
+# a buffer that is live for this part of the steps, or longer, is allocated from the other end
+LONG = 8
 
 
 def columns_of(graph: SchedulingGraph) -> dict[str, Any]:

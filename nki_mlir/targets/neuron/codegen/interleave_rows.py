@@ -37,10 +37,10 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
-LEAST = 32                      # iterations that remain: the first and the last ones overlap with fewer others
-JOINED = 8, 4, 2                # iterations that become one
-GAIN = 0.97                     # times the transfers' time: joined ones take at most this
-IN_FLIGHT = 3                   # iterations for which SBUF must have room
+LEAST = 32                      # least iterations that remain: the first and the last ones overlap with fewer others
+JOINED = 8, 4, 2                # numbers of iterations that become one
+GAIN = 0.97                     # joined transfers take at most this part of the time of the separate ones
+IN_FLIGHT = 3                   # iterations for which SBUF must have room at once
 
 
 class InterleaveRows(RecordsPass, name="interleave-rows", reads=Level.NISA):
@@ -124,7 +124,7 @@ def is_simple(op: Op) -> bool:
 
 def row_transfer(step: InstructionStep, loop: Loop) -> RowTransfer | None:
     """Return the transfer of a step if it moves the rows of the iteration: complete, adjacent, after those of the
-    iteration before."""
+    previous iteration; else None."""
     op = step.op
     if type(op) is not DmaCopyOp:
         return None
@@ -168,7 +168,7 @@ def in_order(nodes: Sequence[InstructionStep], transfers: dict[InstructionStep, 
 
 
 class EqualPartitions:
-    """The buffers all of whose partitions have equal values."""
+    """The buffers of which all partitions have equal values."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -186,7 +186,7 @@ class EqualPartitions:
 
     def holds(self, buffer: DeviceBuffer) -> bool:
         if buffer not in self.verdicts:
-            self.verdicts[buffer] = False                  # if it depends on itself
+            self.verdicts[buffer] = False                  # assumed while a buffer depends on itself
             self.verdicts[buffer] = bool(self.writers.get(buffer)) and all(
                 self.keeps(op, buffer) for op in self.writers[buffer])
         return self.verdicts[buffer]
@@ -205,8 +205,7 @@ class EqualPartitions:
 # -- how many iterations -----------------------------------------------------------------------------------------------
 def joined_iterations(loop: Loop, rows: dict[InstructionStep, RowTransfer], transfers: Transfers, machine: Machine,
                       least: int) -> int:
-    """Return how many iterations to join: as many as make the transfers, or their triggers, fastest; 1 if there is no
-    gain."""
+    """Return how many iterations to join: the number with the fastest transfers, or triggers; 1 if there is no gain."""
     costs = machine.costs.dma
     issue_ns = (costs.static_issue_ns if machine.static_descriptors else costs.issue_ns) / len(DmaCopyOp.engines)
 
@@ -225,7 +224,7 @@ def joined_iterations(loop: Loop, rows: dict[InstructionStep, RowTransfer], tran
 
 # -- the joined loop ---------------------------------------------------------------------------------------------------
 def joined(loop: Loop, iterations: range, rows: dict[InstructionStep, RowTransfer], count: int) -> Loop:
-    """Return a loop over some iterations of a loop, ``count`` in one."""
+    """Return a loop over ``iterations`` of a loop, in which each iteration does the work of ``count``."""
     span = iterations[::count]
     variable = replace(loop.variable, low=min(span[0], span[-1]), high=max(span[0], span[-1]))
     body = Block()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plans the waits of the instructions of a loop's body, for instructions of the same iteration and of the previous one.
 
-Engines do not meet between iterations: each begins the next one as soon as the steps that it depends on are complete. A
-dependence on a step of any earlier iteration is a dependence on that step in the previous iteration, which comes after
-the others.
+Engines do not synchronize between iterations: each starts a step of the next iteration as soon as the steps that it
+depends on are complete. A dependence on a step of any earlier iteration is a dependence on that step in the previous
+iteration, which comes after the others.
 
 Only one engine waits for a semaphore. There is a semaphore for each pair of a signalling and a waiting engine, and one
 for each DMA queue. At the end of each iteration the waiting engine counts it down by the amount that an iteration adds,
-so that the same values hold in all iterations. For stores to HBM the issuing engine waits, since others overwrite their
-sources late. The engine that needs a load first waits for it. The waiting engines tell the others that a transfer is
-complete.
+so that the same values hold in all iterations. The engine that issues a store to HBM waits for it, since other engines
+overwrite its source late. The engine that first needs a load waits for it. These engines signal to the others that a
+transfer is complete.
 
 The waits come from vector clocks, as in straight-line code (``segment_waits.py``), over as many iterations as it takes
 until two of them have the same waits: the previous iteration then guarantees what an iteration relies on.
@@ -27,7 +27,8 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
-ITERATIONS = 6                  # to compare; if no two have equal waits, the engines meet after each
+# most iterations to compare; if no two have equal waits, the engines synchronize after each
+ITERATIONS = 6
 Clock = NDArray[np.int64]       # for each lane, the time up to which its events are known to be complete
 
 
@@ -70,9 +71,9 @@ class IterationWaits:
         self.steps, self.issuers, self.engines, self.stores = steps, issuers, engines, stores
         groups = len(stores)
         self.before, self.carried = before, carried
-        self.length = 2 * len(steps)                # times of an iteration
+        self.length = 2 * len(steps)                # the number of times in an iteration
         self.used = [0] * groups                    # the number of queues in use
-        self.waiting: dict[int, int] = {}           # by lane of a queue, the engine that waits for it
+        self.waiting: dict[int, int] = {}           # the engine that waits for a queue, by the queue's lane
         self.lanes = self.choose_queues()
         number = engines + QUEUES * groups
         self.clocks: list[Clock] = [np.zeros(number, np.int64) for _ in range(engines)]
@@ -96,7 +97,7 @@ class IterationWaits:
             for k, (engine, _) in enumerate(self.issuers):
                 for other in earlier[k]:
                     waiting_engine.setdefault(other, engine)
-        kinds: dict[tuple[int, int], list[int]] = defaultdict(list)         # transfers by group and engine
+        kinds: dict[tuple[int, int], list[int]] = defaultdict(list)         # numbers of transfers by group and engine
         for k, (engine, group) in enumerate(self.issuers):
             if group is not None:
                 kinds[group, engine if self.stores[group] else waiting_engine.get(k, engine)].append(k)
@@ -119,7 +120,7 @@ class IterationWaits:
         for k, (engine, _) in enumerate(self.issuers):
             lane = self.lanes[k]
             needed: dict[int, int] = {}
-            if lane != engine:                      # a queue has one transfer under way
+            if lane != engine:                      # a queue has at most one transfer under way
                 self.need(engine, lane, self.latest[lane], needed)
             for other in self.before[k]:
                 self.need(engine, self.lanes[other], self.begin + 2 * other + 1, needed)
@@ -134,8 +135,8 @@ class IterationWaits:
         return plan
 
     def need(self, engine: int, lane: int, time: int, needed: dict[int, int]) -> None:
-        """Note the time of a lane that an engine has to wait for; the engine's earlier instructions are complete
-        anyway."""
+        """Record the time of a lane that an engine has to wait for, unless it is the engine's lane: earlier
+        instructions of the engine are complete anyway."""
         if lane != engine and time > self.clocks[engine][lane]:
             needed[lane] = max(needed.get(lane, 0), time)
 
@@ -150,7 +151,7 @@ class IterationWaits:
         waits = plan.relays.setdefault((2 * k, teller), [])
         if time > self.clocks[teller][queue]:
             waits += self.wait(teller, {queue: time})
-        if self.latest[teller] == relay:            # the transfer reports another queue
+        if self.latest[teller] == relay:            # the step is a transfer, which reports on another queue
             self.times[teller].pop()
             self.reported[teller].pop()
         self.complete(teller, relay, self.clocks[teller])
@@ -158,7 +159,7 @@ class IterationWaits:
         return teller, relay
 
     def wait(self, engine: int, needed: dict[int, int]) -> list[IterationEvent]:
-        """Return the waits that the others do not imply."""
+        """Return the waits that other waits do not imply."""
         if not needed:
             return []
         engine_clock = self.clocks[engine]
@@ -215,7 +216,7 @@ class SignalledIteration:
             for time in times:
                 self.signals[lane, time].append(engine)
 
-        # Engines that know nothing of the previous iteration of the one that waits for them may be far ahead of it.
+        # Engines that know nothing of the previous iteration of an engine that waits for them may be far ahead of it.
         self.ahead = [(lane, engine) for lane, engine in self.events
                       if waits.clocks[lane][engine] < waits.begin - waits.length]
 

@@ -34,13 +34,13 @@ from nki_mlir.targets.runtime.compiled_class import (
     with_lists,
 )
 
-CHECKED = 64                    # the end is estimated when one of this many steps ends
+CHECKED = 64                    # the least end is estimated once for this many steps that end
 SLICE = 50_000                  # events between reports of the progress, and between looks for Ctrl-C
-PAYS_OFF = 15_000               # steps that Python orders in the time that the code takes to compile
+PAYS_OFF = 15_000               # steps that Python orders in the time in which the methods compile
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
-    """Return the schedule of a run. ``base``: where free memory begins, by memory; None: assign no addresses."""
+    """Return the schedule of a run. ``base`` has the begin of free memory by memory; None: assign no addresses."""
     schedule = list_schedule_within(graph, order, base, inf)
     assert isinstance(schedule, ListSchedule)
     return schedule
@@ -48,9 +48,10 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
 
 def list_schedule_within(graph: SchedulingGraph, order: Order, base: dict[str, int] | None, most: float
                          ) -> ListSchedule | TooLate:
-    """Return the schedule; ``TooLate`` as soon as it is certain that it would end after ``most`` ns."""
+    """Return the schedule; ``TooLate`` as soon as it is certain to end after ``most`` ns."""
     run = SchedulerRun(graph, order, base, most)
-    if not run.run() and not run.state.late:            # too fragmented: without rotation of the banks gaps are larger
+    # memory is too fragmented: without rotation of the banks, gaps are larger
+    if not run.run() and not run.state.late:
         packed = SchedulerRun(graph, order, base, most, rotates=False)
         if packed.run() or packed.state.late:
             run = packed
@@ -120,7 +121,8 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         self.starts = new_floats(count)
         self.soon = new_array(self.engines * self.buffer_count)
         self.soon_count = new_array(self.engines)
-        self.latest, self.late, self.ends_early = most * (1 + 1e-9), False, most < inf   # the end is a sum of numbers
+        # a tolerance, since the end is a rounded sum
+        self.latest, self.late, self.ends_early = most * (1 + 1e-9), False, most < inf
         self.rests = graph.least_rests(order.share, order.issue) if self.ends_early else new_floats(0)
         self.end_of_chains = float(max(self.rests, default=0.0))
         self.limits_unread = order.unread > 0
@@ -131,15 +133,15 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         self.end = self.stopped = 0.0
 
     def begin(self) -> None:
-        """Start the steps that depend on none."""
+        """Start the steps that depend on no others."""
         for k in range(self.count):
             if self.missing[k] == 0:
                 self.make_ready(k)
         self.start_all(0.0)
 
     def go_on_without_addresses(self) -> None:
-        """Start the steps that fragmentation stopped. By the number of free bytes, the oldest step could always
-        start once the others are complete."""
+        """Start the steps that fragmentation stopped, without addresses: judged by the number of free bytes alone, the
+        oldest step can always start once the others are complete."""
         self.has_addresses = False
         self.changed = self.all_engines
         for k in range(self.count):
@@ -187,7 +189,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         self.changed |= mask
 
     def seen_by_itself(self, k: int) -> bool:
-        """Release the steps that run only on the step's own engine, which sees a result before the others. Return
+        """Release the steps that run only on the engine of step ``k``, which sees the result before the others. Return
         whether one of them is ready now."""
         engine, news = self.engine_of[k], False
         for at in range(self.users_start[k], self.users_start[k + 1]):
@@ -226,7 +228,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         return news
 
     def forget_soon(self, engine: int, buffer: int) -> None:
-        """Remove a buffer from those that the steps of an engine were the last to use, if it is among them."""
+        """Remove a buffer from the engine's ``soon`` buffers, if it is among them."""
         start, remaining = engine * self.buffer_count, 0
         for at in range(start, start + self.soon_count[engine]):
             if self.soon[at] != buffer:
@@ -251,7 +253,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
 
     def release_early(self, engine: int, k: int) -> bool:
         """Free the buffers whose last user was a step of the engine, if another step of the engine needs such memory:
-        only other engines have to wait for the end. Return whether there were any."""
+        only other engines have to wait for the end. Return whether any were freed."""
         spaces, start, count = 0, engine * self.buffer_count, self.soon_count[engine]
         for at in range(self.buffers_start[k], self.buffers_start[k] + self.absent_count[k]):
             spaces |= 1 << self.space[self.absent[at]]
@@ -259,7 +261,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         for at in range(start, start + count):
             buffer = self.soon[at]
             if (spaces >> self.space[buffer]) & 1 != 0:
-                self.uses[buffer] = self.count          # its last user does not free it again
+                self.uses[buffer] = self.count          # so that its last user does not free it again
                 self.give_back(buffer)
             else:
                 self.soon[start + remaining] = buffer
@@ -268,7 +270,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         return remaining < count
 
     def start_all(self, time: float) -> None:
-        """Start on every free engine, until none can."""
+        """Start steps on free engines until no engine can start one."""
         if self.events == 0:
             self.changed = self.all_engines
         progress = True
@@ -288,8 +290,8 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         self.move(time)
 
     def take(self, engine: int, time: float) -> int:
-        """Remove the first ready step that memory allows, and return it; -1: there is none. Then the engine has not
-        ``changed``, unless another engine, not free yet, will take a step: that depends on time."""
+        """Remove the first ready step that memory allows, and return it; -1: there is none. After -1 the engine is not
+        ``changed``, unless it left a step to another engine that is not free yet, because that depends on time."""
         idle, version, rank, looked, deferred, waits = self.events == 0, self.version, 0, 0, 0, False
         memory, nothing_soon = 2 * version + idle, self.soon_count[engine] == 0
         while looked < self.passed:
@@ -301,7 +303,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
                 if not idle and self.only[k] < 0 and self.better_elsewhere(k, engine, time):
                     waits = True
                 elif engine == self.scalar and self.takes_turns and self.tables[k] > 0 and self.tables[k] != self.table:
-                    self.deferred[deferred] = k             # if no step needs the loaded functions
+                    self.deferred[deferred] = k             # used if no ready step needs the loaded functions
                     deferred += 1
                 elif self.has_room(k, engine):
                     return self.remove_ready(k)

@@ -50,12 +50,12 @@ class LoweredKernel:
 
     @property
     def meets(self) -> bool:
-        """Whether programs meet in it."""
+        """Whether programs of the kernel exchange data."""
         return bool(meetings_of(self.kernel.op))
 
     def on_one_core(self, observer: PassObserver | None) -> "LoweredKernel | None":
-        """Return the kernel with its programs in loops, which one core runs; None if the programs meet for anything but
-        reductions, or if no loops can express these."""
+        """Return the kernel with its programs in loops, which one core runs; None if the programs exchange data other
+        than for reductions, or if loops cannot express these."""
         if level_of(self.captured) is Level.WAIST:
             return None
         with self.captured.context, ir.Location.unknown():
@@ -68,7 +68,8 @@ class LoweredKernel:
         return None if looped.meets else looped
 
     def code(self, like: Code | None = None) -> Code:
-        """Read the records again. ``like``: the code of another variant of the kernel, whose buffers in HBM it shares.
+        """Return new records of the kernel. ``like``: the code of another variant of the kernel, whose buffers in HBM
+        these share.
         """
         try:
             return read_code(self.kernel, like, self.repeats, self.instructions)

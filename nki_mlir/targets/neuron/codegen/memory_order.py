@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds the steps after which each step of an order comes.
+"""Find the steps that each step of an order comes after.
 
 These are the steps that it depends on, and the previous users of the memory of its new buffers.
 """
@@ -22,7 +22,7 @@ from nki_mlir.targets.runtime.compiled_class import (
     with_lists,
 )
 
-PAYS_OFF = 6_000                # steps that Python orders in the time that the code takes to compile
+PAYS_OFF = 6_000                # steps that Python orders in the time in which the method compiles
 
 
 class MemoryOrder:
@@ -90,7 +90,7 @@ class MemoryOrder:
         self.pairs = unset_array(self.capacity)
 
     def advance(self) -> None:
-        """Give each buffer its memory, while the result has room."""
+        """Make each buffer the owner of its memory, while the result has room."""
         while self.at < self.buffers:
             if not self.is_taken:
                 self.take(self.numbers[self.at])

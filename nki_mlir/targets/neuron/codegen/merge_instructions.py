@@ -34,11 +34,11 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
-ELEMENTS = 512                  # in each partition: beyond, the fixed time hardly counts
-NEAR = 64                       # steps between the first and the last of the instructions that are merged
-HOISTED = 8                     # instructions that move before the first for each further one
-RANK = 4                        # dimensions of a merged operand
-ENGINES = Engine.VECTOR, Engine.SCALAR         # they take a fixed time for each instruction, and read PSUM
+ELEMENTS = 512                  # most elements in each partition: beyond, the fixed time hardly counts
+NEAR = 64                       # most steps between the first and the last of the merged instructions
+HOISTED = 8                     # most instructions that move before the first one for each further one
+RANK = 4                        # most dimensions of a merged operand
+ENGINES = Engine.VECTOR, Engine.SCALAR         # engines that take a fixed time for each instruction, and read PSUM
 EXACT = "maximum", "minimum"     # reductions that do not depend on the order
 GONE = -1
 
@@ -65,7 +65,7 @@ def merge_runs(code: Code, forms: "MergedForms", dependences: RunDependences) ->
     pairs: dict[InstructionStep, tuple[Op, Op]] = {}
     for _, run in runs:
         for step in run:
-            if (pair := pair_of(step.op)) is not None:          # it depends on the same steps
+            if (pair := pair_of(step.op)) is not None:          # the replacement depends on the same steps
                 pairs[step] = step.op, pair
                 step.op, step.work = pair, None
     uses = uses_of(code)
@@ -111,8 +111,8 @@ class MergedForms:
         return form if verdict else None
 
     def some_fit(self, run: Sequence[InstructionStep]) -> bool:
-        """Return whether some operation of a run fits the one before it of the same form; else none can be merged. None
-        can, either, if a step of the run stays where it is."""
+        """Return whether operations of a run can be merged: some operation fits the previous one of the same form, and
+        no step of the run must stay where it is."""
         if any([is_pinned(step.op) for step in run]):
             return False
         latest: dict[object, Op] = {}
@@ -154,7 +154,8 @@ def may_merge(op: Op, elements: int) -> bool:
     return apart.issuperset(every) and all(iteration.axes[field.name] == every for field, _ in op.operands())
 
 
-Joined = dict[DeviceBuffer, tuple[DeviceBuffer, int]]       # by a buffer, the one that it became a part of, and which
+# for each buffer, the buffer of which it has become a part, and the part's number
+Joined = dict[DeviceBuffer, tuple[DeviceBuffer, int]]
 
 
 class MergedOperand(NamedTuple):
@@ -186,7 +187,8 @@ class _MergedRun:
         self.removed: set[DeviceBuffer] = set()
         open_groups: dict[object, int] = {}
         for k, step in enumerate(run):
-            form = forms.of(step.op)            # of now: groups that were merged may have joined its buffers
+            # the current operation: groups that were merged may have joined its buffers
+            form = forms.of(step.op)
             if form is None:
                 continue
             first = open_groups.get(form)
@@ -251,7 +253,8 @@ class _MergedRun:
                 return None
             operands[field.name] = operand
         together = {operand.buffers for operand in operands.values()}
-        return operands if len(set(chain(*together))) == sum(map(len, together)) else None     # else in another order
+        # otherwise the buffers are in another order
+        return operands if len(set(chain(*together))) == sum(map(len, together)) else None
 
     def operand(self, tiles: Sequence[Tile]) -> MergedOperand | None:
         first, second = tiles[:2]
@@ -300,7 +303,7 @@ class _MergedRun:
         self.merged += len(members) - 1
 
     def join_buffers(self, buffers: Sequence[DeviceBuffer], joined: Joined) -> None:
-        """Put buffers side by side into a new one, for all instructions that use them."""
+        """Replace buffers by parts of a new one, for all instructions that use them."""
         old = buffers[0]
         wide = replace(old, shape=(old.shape[0], len(buffers), *old.shape[1:]))
         uses = self.uses[wide] = BufferUses()
@@ -326,7 +329,7 @@ class _MergedRun:
 
 
 def has_registers(buffer: DeviceBuffer, uses: BufferUses) -> bool:
-    """Return whether a buffer stands for registers of an engine: printed code loads them one after the other."""
+    """Return whether a buffer stands for registers of an engine: printed code loads these one after the other."""
     return any(tile.handle is buffer for step in uses.writers for name in REGISTERS
                if (tile := getattr(step.op, name, None)) is not None)
 

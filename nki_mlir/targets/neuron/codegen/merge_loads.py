@@ -24,7 +24,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
-TOGETHER = 4                    # loads that become one: a transfer of more tiles would delay the first reader
+TOGETHER = 4                    # most loads that become one: a transfer of more tiles would delay the first reader
 
 
 class MergeLoads(RecordsPass, name="merge-loads", reads=Level.NISA):

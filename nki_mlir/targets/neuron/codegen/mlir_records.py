@@ -62,10 +62,10 @@ FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *
 
 def read_code(kernel: KernelFunction, like: Code | None = None, repeats: Repeats | None = None,
               instructions: Sequence[VerifiedInstruction] = ()) -> Code:
-    """Return the records of a kernel function; raises ``Unsupported`` for an operation without an instruction.
+    """Return the records of a kernel function. Raise ``Unsupported`` for an operation without an instruction.
 
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
-    ``repeats``: the operations that the function lacks, since they repeat others; raises ``NoTemplate`` if they must be
+    ``repeats``: the operations that the function lacks, since they repeat others. Raise ``NoTemplate`` if they must be
     lowered. ``instructions``: those of the module, if they have been read.
     """
     return _Reader(kernel, like, repeats, instructions).code
@@ -75,7 +75,7 @@ class _Reader:
     def __init__(self, kernel: KernelFunction, like: Code | None, repeats: Repeats | None,
                  instructions: Sequence[VerifiedInstruction]) -> None:
         self.instructions = iter(instructions)
-        self.buffers: dict[object, DeviceBuffer] = {}        # by SSA value
+        self.buffers: dict[object, DeviceBuffer] = {}        # buffers and numbers by SSA value
         self.values: dict[object, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
                          kernel.grid)
@@ -148,7 +148,7 @@ class _Reader:
                 raise HERE.refusal(node.op)
 
     def instruction(self, operation: Operation) -> Op:
-        # Those of loops that run no iteration are left out.
+        # Buffers of loops without iterations are left out.
         verified = next((other for other in self.instructions if other.operation == operation), None)
         record, operands = recognize(operation) if verified is None else verified[1:]
         record.op.kind()                                    # known to copies, too
@@ -278,6 +278,6 @@ class RecordsPass(Pass):
                 write_code(kernel, self.rewritten(code) or code)
 
     def rewritten(self, code: Code) -> Code | None:
-        """Return the code after the pass; None where the pass changed the code in place."""
+        """Return the code after the pass; None if the pass changed the code in place."""
 
 

@@ -49,8 +49,8 @@ class PsumResult:
     block: Block
     run: int
     writes: list[InstructionStep] = field(default_factory=list)
-    readers: list[InstructionStep] = field(default_factory=list)        # after the last that writes
-    read_before: bool = False           # other steps read it before the last that writes
+    readers: list[InstructionStep] = field(default_factory=list)        # readers after the last writer
+    read_before: bool = False           # whether other steps read the tile before its last writer
 
 
 def move_psum_results(code: Code, percent: int = 100) -> bool:
@@ -64,7 +64,7 @@ def move_psum_results(code: Code, percent: int = 100) -> bool:
 
 
 def held_at_peak(code: Code, percent: int) -> list[DeviceBuffer]:
-    """Return the tiles in PSUM at its peak; none if they fit in it or, below 100 ``percent``, in less than that."""
+    """Return the tiles in PSUM at its peak; none if they fit in ``percent`` of it or, below 100, in less than that."""
     limit = code.machine.psum_bytes_per_partition * percent // 100 - (percent < 100)
     if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
            if buffer.space == PSUM) <= limit:
@@ -171,7 +171,8 @@ def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> list[DeviceBuffe
 
 def writes_by_bank(buffer: DeviceBuffer, result: PsumResult, bank: int) -> dict[int, list[InstructionStep]]:
     """Return the steps that write each bank of a tile, if each step but those that fill it uses one bank, if some banks
-    are complete before others, and if nothing reads the tile before it is complete; else all, as if of one bank."""
+    are complete before others, and if nothing reads the tile before it is complete; otherwise return all writers, as if
+    the tile were in one bank."""
     together = {0: result.writes}
     if result.read_before or buffer.bytes_per_partition % bank or buffer.bytes_per_partition == bank:
         return together
@@ -196,8 +197,8 @@ def bank_of(tile: Tile, number: int, bank: int) -> Tile:
 
 
 def written_tiles(part: Tile, writes: list[InstructionStep]) -> list[Tile]:
-    """Return the tiles that instructions write in a part of a buffer, as one if they write all of it. The pass does not
-    copy elements that no instruction writes, since none may read them."""
+    """Return the tiles that instructions write in a part of a buffer, or the part itself if they write all of it. The
+    pass does not copy elements that no instruction writes, since none may read them."""
     _, _, start, end = part.bounds
     tiles = {tile.access: tile for step in writes for _, tile in step.op.targets() if tile.handle is part.handle}
     if any(access.symbols_used() for access in tiles) or cover(part.partitions, start, end, tuple(tiles)):
@@ -207,8 +208,8 @@ def written_tiles(part: Tile, writes: list[InstructionStep]) -> list[Tile]:
 
 @lru_cache(1 << 12)
 def cover(partitions: int, start: int, end: int, accesses: tuple[Access, ...]) -> bool:
-    """Return whether patterns have the bytes from ``start`` to ``end`` of all partitions: many buffers have the same
-    patterns."""
+    """Return whether patterns have all bytes from ``start`` to ``end`` of all partitions. Memoized, since many buffers
+    have the same patterns."""
     flags = np.zeros((partitions, end), np.bool_)
     for access in accesses:
         itemsize, first = access.dtype.itemsize, access.partition.const         # type: ignore[union-attr]

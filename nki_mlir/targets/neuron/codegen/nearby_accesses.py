@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from nki_mlir.waist.overlap import ByteNest, Region
 
-BUCKETS = 256                   # buckets of the smallest size into which a memory is cut
-LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
+BUCKETS = 256                   # number of buckets of the smallest size
+LEVELS, FACTOR = 5, 4           # number of sizes of buckets, and the factor from one size to the next
 COLUMNS, SPREAD = 64, 4  # strips into which the rows of a matrix are cut; most strips in which an access is noted
 
 
@@ -25,7 +25,7 @@ class TrackedAccess:
 
     region: Region
     node: int
-    seen: int = -1              # the query that looked at it last
+    seen: int = -1              # the last query that looked at it
     live: bool = True
 
     def overwrite(self, region: Region) -> None:
@@ -37,7 +37,7 @@ class TrackedAccess:
 
 
 Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
-Bucket = dict[int | None, Entries]              # by strip; None: any
+Bucket = dict[int | None, Entries]              # entries by strip; None: those of any strip
 
 
 class Nearby(NamedTuple):
@@ -104,7 +104,7 @@ class Buckets:
             yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
 
     def strips(self, region: Region) -> range | None:
-        """Return the strips of the matrix that a region keeps to; None if they are not few."""
+        """Return the strips of the matrix in which a region lies; None if there are many."""
         pitch = self.pitch
         if pitch is None:
             return None
@@ -121,7 +121,8 @@ class NearbyAccesses:
 
     def __init__(self, size: int = 0) -> None:
         self.size = size
-        self.buckets: dict[Hashable, Buckets] = {}      # by the registers of the addresses; None: they have none
+        # by the registers of the addresses; None: those without registers
+        self.buckets: dict[Hashable, Buckets] = {}
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
         # By the registers of a write: earlier accesses that the write covers. Only a later access through the same
         # registers may still conflict with them.
@@ -209,7 +210,7 @@ class NearbyAccesses:
         key = region, writes, stream
         before = self.latest.get(key)
         if before is not None and before.live and before.region == region:
-            before.node = node                      # the node completes after the one before
+            before.node = node                      # the node completes after the previous one
             return
         access = self.latest[key] = TrackedAccess(region, node)
         if region.symbolic not in self.buckets:
@@ -218,7 +219,8 @@ class NearbyAccesses:
 
 
 def add_in_range(entries: list[TrackedAccess], region: Region, conflicting: set[int]) -> None:
-    """Add the nodes of the entries, with other registers than a region, in the bytes that it may touch."""
+    """Add the nodes of entries with other registers than a region, if they may touch the bytes that the region may
+    touch."""
     low, high = region.low, region.high
     live = [access for access in entries if access.live]
     if len(live) < len(entries):

@@ -57,7 +57,7 @@ def order_instructions(code: Code) -> None:
 
 def in_order(run: Sequence[InstructionStep], later: dict[str, InstructionStep]) -> list[InstructionStep]:
     """Return the steps of a run, each as early as its dependences allow and no earlier than it was. Remove the run's
-    labels from ``later``, those of the code that follows."""
+    labels from ``later``, which has the labels of the following code."""
     labelled: dict[str, list[int]] = {}
     for k, step in enumerate(run):
         if (label := label_of(step.op)) is not None:

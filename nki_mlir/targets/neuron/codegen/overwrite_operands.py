@@ -97,8 +97,8 @@ def writes_all(op: Op, result: Tile) -> bool:
 
 
 def overwritable(op: Op, result: Tile) -> list[Tile]:
-    """Return the operands whose elements the instruction reads at the positions that it writes. Another operand in the
-    same buffer would be read after it is overwritten."""
+    """Return the operands whose elements the instruction reads at the positions that it writes. Exclude an operand if
+    the instruction reads other elements of the same buffer, which would be overwritten first."""
     axes = op.iteration().axes
     (target, _), *_ = op.targets()
     alike: list[Tile] = []

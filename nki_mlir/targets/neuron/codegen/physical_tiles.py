@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The tiles of instructions, in physical memories or in variables of a program; and which of them use a buffer."""
+"""The tiles of instructions in memories or in variables of a program, and the instructions that use each buffer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ class PhysicalTiles:
 
     def __init__(self, machine: Machine, variables: Mapping[DeviceBuffer, Variable]) -> None:
         self.machine, self.variables = machine, variables
-        self.in_memory: dict[object, dict[Access, Tile]] = {}   # by HBM buffer or on-chip address
+        self.in_memory: dict[object, dict[Access, Tile]] = {}   # tiles by HBM buffer or on-chip address
         self.buffers: dict[DeviceBuffer, BufferTiles] = {}
         self.no_extra: dict[str, Any] = {}      # shared, since no pass changes the attributes of an operation
 
@@ -46,7 +46,7 @@ class PhysicalTiles:
         return copy
 
     def used(self, tile: Tile, number: int, at: int) -> Tile:
-        """Return the physical tile, and note that instruction ``at`` of engine ``number`` uses it."""
+        """Return the physical tile, and record that instruction ``at`` of engine ``number`` uses it."""
         buffer, access = tile.handle, tile.access
         buffer_tiles = self.buffers.get(buffer)
         if buffer_tiles is None:

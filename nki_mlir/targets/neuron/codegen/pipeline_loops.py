@@ -42,11 +42,12 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller
 
 WINDOW = 1_000                  # instructions that are scheduled to find the interval between iterations
 LEAST, MOST = 4, 12             # iterations of the window
-COPIES = 4                      # copies of a buffer at most
-LONGER = 1, 1.5, 2, 3, 5        # times the interval: longer rounds have fewer stages, and need fewer copies
+COPIES = 4                      # most copies of a buffer
+# multiples of the interval to try: longer rounds have fewer stages, and need fewer copies
+LONGER = 1, 1.5, 2, 3, 5
 SWEEPS = 50                     # most passes over the steps, until each follows the steps that it depends on
-EARLY = 0.5                     # intervals by which a load starts before its data are needed
-LATER = 1e-6                   # ns: the next time in a round
+EARLY = 0.5                     # a load starts this many intervals before its data are needed
+LATER = 1e-6                   # ns to the next time in a round
 
 
 class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
@@ -67,7 +68,7 @@ class LoopWindow(NamedTuple):
     before: Dependences
 
 
-Windows = dict[records.Loop, LoopWindow | None]     # by loop; None: it stays unchanged
+Windows = dict[records.Loop, LoopWindow | None]     # windows by loop; None: the loop stays unchanged
 
 
 def pipeline_loops(code: records.Code, choice: EngineChoice, memory: int = MEMORY, windows: Windows | None = None
@@ -113,7 +114,8 @@ class Stages:
             for buffer in {tile.handle for tile in records.tiles_of(step)} & self.users.keys():
                 self.users[buffer].append(k)
         begin = self.begin(starts, interval)
-        self.times = [divmod(start - begin, interval) for start in starts]      # rounds, and time in the round
+        # the number of the round, and the time in the round
+        self.times = [divmod(start - begin, interval) for start in starts]
         self.possible = self.settle()
         first_round = min(rounds for rounds, _ in self.times)
         self.stage = [int(rounds - first_round) for rounds, _ in self.times]
@@ -219,7 +221,7 @@ def interval_of(schedule: ListSchedule, middle: int, size: int, before: Dependen
 
 def starts_of(schedule: ListSchedule, graph: SchedulingGraph, middle: int, size: int, interval: float) -> list[float]:
     """Return when the steps of the window's middle iteration start. A step that waits for nothing in its iteration,
-    such as a load, starts only shortly before its data are needed: else its buffer would have many copies."""
+    such as a load, starts only shortly before its data are needed: otherwise its buffer would have many copies."""
     starts = schedule.starts[middle:middle + size]
     for k in reversed(range(size)):
         users = [starts[user - middle] for user in graph.users[middle + k] if user < middle + size]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs in program order, the order that always has one if its tiles fit, or can spill; and the time of programs."""
+"""Programs in program order, which every kernel has if its tiles fit or can spill, and the time of programs."""
 
 from collections.abc import Sequence
 from math import inf
@@ -17,19 +17,19 @@ from nki_mlir.targets.neuron.codegen.search_options import Candidate
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit, from the least to the most
-WINDOW = 1_500                  # instructions on which program order is timed
-EXECUTED = 1_000_000            # instructions of a program that is timed to its end
+SPILLED = 60, 75, 95            # percentages of SBUF that tiles may fill if not all fit, from the least to the most
+WINDOW = 1_500                  # instructions of the window on which program order is timed
+EXECUTED = 1_000_000            # most instructions of a program that is timed to its end
 
 
 def prepared_alone(rolled: Code, candidate: Candidate, choice: EngineChoice) -> Prepared:
-    """Return the code of a candidate that shares it with no other."""
+    """Return the code of a candidate, which shares it with no other candidate."""
     return Prepared(with_instructions(expanded(rolled, candidate), candidate), candidate, choice)
 
 
 def in_program_order_where_it_fits(rolled: Code, candidate: Candidate, choice: EngineChoice, spill: bool
                                    ) -> tuple[Candidate, Program]:
-    """Return the program in program order, with spilled tiles if SBUF is too small without."""
+    """Return the program in program order. Spill tiles if SBUF is too small otherwise, and if ``spill`` allows it."""
     failed: MemoryFull | None = None
     for memory in (0, *reversed(SPILLED)) if spill else (0,):
         variant = candidate._replace(memory=memory, loads=candidate.loads and not memory)
@@ -50,7 +50,8 @@ def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
 
 
 def end_of(program: Program) -> float:
-    """Return when a program ends, if meetings with other cores take no time; infinity if it runs for very long."""
+    """Return when a program ends if synchronization with other cores takes no time; infinity if it runs for very
+    long."""
     run = TimedMachine([program], limit=EXECUTED, records=False)
     try:
         run.run()

@@ -8,8 +8,8 @@ from typing import Any
 
 def ranked_order(before: Iterable[Iterable[int]], ranks: Sequence[Any]) -> list[int]:
     """Return the numbers of steps in an order in which each follows the steps in its entry of ``before``. Of the steps
-    that may come next, the one of the least rank does, then the one of the least number. The order lacks the steps of
-    cycles, and those after them."""
+    that may come next, the one with the least rank comes first, of equal ones the one with the least number. The order
+    lacks the steps in cycles, and those after them."""
     users: list[list[int]] = [[] for _ in ranks]
     missing = [0] * len(ranks)
     for k, earlier in enumerate(before):

@@ -3,8 +3,8 @@
 
 from nki_mlir.targets.runtime.compiled_class import new_array
 
-BITS = 32                       # of a word
-SHIFT, LOW = 5, 31              # a rank is its word and the bit in the word
+BITS = 32                       # bits of a word
+SHIFT, LOW = 5, 31              # a rank consists of the number of its word and of its bit in the word
 
 
 class ReadySteps:

@@ -57,7 +57,7 @@ def compute(op: str, lhs: Value, rhs: Value) -> Value:
     if rhs == NEUTRAL.get(op):
         return lhs
     if op in ("min", "max"):
-        for candidate, other in ((lhs, rhs), (rhs, lhs)):             # the candidate may always be the result
+        for candidate, other in ((lhs, rhs), (rhs, lhs)):             # an operand may always be the result
             below, above = (candidate, other) if op == "min" else (other, candidate)
             if value_range(below)[1] <= value_range(above)[0]:
                 return candidate
@@ -126,7 +126,7 @@ class DeviceBuffer:
 
     @cached_property
     def bytes_per_partition(self) -> int:
-        """All bytes in HBM."""
+        """Bytes per partition; in HBM, all bytes."""
         return prod(self.shape if self.space == HBM else self.shape[1:]) * self.dtype.itemsize
 
     @property
@@ -144,7 +144,7 @@ class DeviceBuffer:
 @dataclass(eq=False, slots=True)
 class InstructionStep:
     """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``. ``work``: its work for the engine,
-    once computed; ``iteration``: of unrolled code, that of the kernel's innermost loop, if it is known."""
+    once computed; ``iteration``: in unrolled code, the iteration of the kernel's innermost loop, if it is known."""
 
     op: Op
     location: Location | None = None
@@ -167,7 +167,7 @@ class Loop:
 
 @dataclass(eq=False)
 class Branch:
-    """``then`` where the condition is not 0, else ``otherwise``."""
+    """A branch: ``then`` runs if the condition is not 0, else ``otherwise``."""
 
     condition: Value
     then: "Block"
@@ -177,7 +177,7 @@ class Branch:
 
 @dataclass(eq=False)
 class Load:
-    """A register that gets the integer that one element on chip holds now."""
+    """A load of the integer in one element on chip into a register."""
 
     variable: LoopVariable
     tile: Tile
@@ -186,7 +186,7 @@ class Load:
 
 @dataclass(eq=False)
 class While:
-    """``test``, and while the condition that it computes is not 0: ``body``, then ``test`` again."""
+    """A loop that runs ``test`` and, while the condition that it computes is not 0, ``body`` and ``test`` again."""
 
     test: "Block"
     condition: Value
@@ -204,8 +204,8 @@ class Block:
 
 @dataclass(eq=False)
 class Code:
-    """A kernel. ``globals`` are the HBM tensors from outside of it: inputs, outputs, constants. ``coalesced``: its
-    copies were coalesced; those of unrolled iterations are, too."""
+    """A kernel. ``globals`` are the HBM tensors from outside of it: inputs, outputs, constants. ``coalesced``: copies
+    were coalesced, as those in unrolled iterations will be."""
 
     name: str
     machine: Machine
@@ -218,7 +218,7 @@ class Code:
 
 
 def tiles_of(node: object) -> Sequence[Tile]:
-    """Return the tiles that a node itself accesses."""
+    """Return the tiles that a node accesses, without the nodes inside of it."""
     if type(node) is InstructionStep:
         op = node.op
         tiles: Sequence[Tile] = type(op).tiles_in(op.__dict__)
@@ -294,7 +294,7 @@ def steps_in(block: Block) -> Iterator[InstructionStep]:
 
 
 def meets(code: Code) -> bool:
-    """Return whether the program meets others, so that each needs its own core."""
+    """Return whether programs exchange data, so that each needs a separate core."""
     return any(isinstance(step.op, Meeting) for step in steps_in(code.body))
 
 
@@ -331,7 +331,7 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
 
 
 def plus_number(value: Value) -> tuple[Value | None, int]:
-    """Return a value as a register's value (None: 0) plus a number."""
+    """Return a value as the sum of a register's value (None: 0) and a number."""
     match value:
         case int():
             return None, value

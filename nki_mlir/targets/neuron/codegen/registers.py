@@ -21,7 +21,7 @@ class RegisterFile:
 
     def __init__(self) -> None:
         self.pinned: dict[records.LoopVariable, Register] = {}
-        self.computed: dict[records.Computed, Register] = {}        # least recently used first
+        self.computed: dict[records.Computed, Register] = {}        # the least recently used register comes first
 
     def pin(self, variable: records.LoopVariable) -> Register:
         self.pinned[variable] = self._free(())
@@ -61,7 +61,7 @@ class RegisterFile:
 
 
 def numbers_used(part: object) -> Iterator[records.LoopVariable]:
-    """Yield the variables that steps, or a node with all inside it, make use of."""
+    """Yield the variables that steps use, or a node and all nodes inside of it."""
     match part:
         case SegmentWaits():
             yield from (v for step in part.steps for symbol in step.op.symbols for v in records.variables_of(symbol))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes the records of operations that repeat others, from templates.
 
-``conversion/repeated_operations.py`` lowers the first of equal operations. ``Templates`` notes the buffers and the
-instructions that its operations became, as functions of their buffers, and writes those of a repeated group: each
+``conversion/repeated_operations.py`` lowers the first of equal operations. ``Templates`` records the buffers and the
+instructions of its lowered operations, as functions of their buffers, and writes those of a repeated group: each
 instruction is a copy of one record, with other buffers.
 """
 
@@ -34,8 +34,9 @@ class NewBuffer(NamedTuple):
 
 
 class StampedInstruction(NamedTuple):
-    """An instruction whose symbols have values. For each tile: the source of its buffer, and the number of the cluster
-    of patterns with which it moves (-1: none). ``operation``: the number of the operation that it belongs to."""
+    """An instruction whose symbols have values. It has for each tile the source of its buffer, and the number of the
+    cluster of patterns with which it moves (-1: none). ``operation``: the number of the operation that it belongs
+    to."""
 
     op: Op
     tiles: tuple[tuple[str, Tile, int, int], ...]
@@ -52,7 +53,7 @@ class GroupTemplate:
     new: list[DeviceBuffer] = field(default_factory=list)
     parts: list[NewBuffer | StampedInstruction | int] = field(default_factory=list)
     last: list[tuple[object, Location | None]] = field(default_factory=list)
-    tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # that start elsewhere
+    tiles: dict[tuple[Tile, DeviceBuffer, int], Tile] = field(default_factory=dict)     # tiles that start elsewhere
 
     @cached_property
     def clusters(self) -> list[PatternCluster]:
@@ -87,14 +88,14 @@ class Templates:
         self.templates = {number: GroupTemplate(first) for number, first in repeats.firsts.items()}
         self.slots = {first.buffers[slot]: (number, slot) for number, first in repeats.firsts.items()
                       for slot in first.allocated}
-        self.buffers: list[DeviceBuffer | None] = [None] * repeats.buffers          # by their numbers
+        self.buffers: list[DeviceBuffer | None] = [None] * repeats.buffers          # templates by their numbers
         for source, argument in zip(repeats.arguments, arguments):
             self.buffers[source.number] = argument
-        self.done = 0                   # how many of the omitted operations are written
+        self.done = 0                   # how many of the omitted operations have been written
 
     # -- the first groups ----------------------------------------------------------------------------------------------
     def note_buffer(self, operation: Operation, buffer: DeviceBuffer) -> None:
-        """Note a buffer that the kernel allocates, or a new one of the first of a group."""
+        """Record a buffer that the kernel allocates, or a new buffer of the first group."""
         if (source := self.allocation(operation)) is not None:
             self.buffers[source.number] = buffer
             if source in self.slots:
@@ -106,14 +107,14 @@ class Templates:
             template.parts.append(NewBuffer(buffer, number))
 
     def note_instruction(self, operation: Operation, op: Op) -> None:
-        """Note an instruction, if it belongs to the first of a group."""
+        """Record an instruction, if it belongs to the first group of a template."""
         if (position := position_of(operation)) not in self.repeats.members:
             return
         template, number = self.member(position)
         buffers = [*(self.buffers[source.number] for source in template.first.buffers), *template.new]
         slots = {buffer: slot for slot, buffer in enumerate(buffers) if buffer is not None}
         recognized, _ = recognize(operation)
-        op.kind()                                           # known to copies, too
+        op.kind()                                           # copies share the memo
         tiles = list[tuple[str, Tile, int, int]]()
         clusters = template.clusters
         for (tile_field, tile), (_, unread) in zip(op.operands(), recognized.op.operands()):
@@ -213,7 +214,7 @@ def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int
     if not numbers:
         return -1
     if tile.dtype is not tile.base_dtype:
-        raise NoTemplate                                    # its starts count other elements
+        raise NoTemplate                                    # its starts count elements of another size
     if len(numbers) > 1:
         low, high = (tile.access.free.const + end for end in reach_of(tile.access))
         numbers = [number for number in numbers if clusters[number].low <= low and high <= clusters[number].high]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PSUM as a ring buffer, which allocates results in program order, even if instructions run in another order.
 
-The vendor's compiler evidently allocates PSUM before it schedules: on a device a transpose does not start while the
-products before it in the program, whose results fill PSUM, wait for their operands (variants V051 to V056), but a
-transpose starts if the products' results leave room (published attention). A result that is live longer keeps its
-memory: the ring continues after it.
+The vendor's compiler evidently allocates PSUM before it schedules: on a device, a transpose does not start while
+earlier products whose results fill PSUM wait for their operands (variants V051 to V056), but it starts if their results
+leave room (published attention). A result that is live longer keeps its memory: the ring continues after it.
 """
 
 from collections import deque
@@ -22,7 +21,7 @@ class ResultRing:
     the size of the ring, and skips bytes that are live there in program order.
 
     By buffer: ``owners``, the buffers that had its bytes before, as one array, and where those of each begin;
-    ``released``: whether no further step uses it."""
+    ``released``: whether no later step uses it."""
 
     owners_start: list[int]
     owners: list[int]
@@ -33,7 +32,7 @@ class ResultRing:
         self.released = new_array(len(owners))
 
     def release(self, buffer: int) -> None:
-        """Note that no further step uses a buffer."""
+        """Record that no later step uses a buffer."""
         self.released[buffer] = 1
 
     def has_room(self, buffer: int) -> bool:

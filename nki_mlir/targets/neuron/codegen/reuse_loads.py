@@ -8,7 +8,7 @@ The pass drops a load if an earlier load of the same run of instructions loaded 
 form, nothing has written that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the
 first tile can stay in SBUF until the last use of the second: in between, program order fills at most ``room`` percent
 of SBUF, this tile included. The same conditions apply to copies by DMA from SBUF, which repeat a row in all partitions,
-but such tiles may fill ``ROOM_OF_COPIES`` percent. A tile at an address that the kernel chose stays there, so the pass
+but their tiles may fill ``ROOM_OF_COPIES`` percent. A tile at an address that the kernel chose stays there, so the pass
 keeps it only if no other tile at an address that the kernel chose uses its bytes in the meantime.
 """
 
@@ -140,7 +140,7 @@ class _Reuse:
         self.local = set(block.buffers)
         self.last_use = {buffer: positions[-1] for buffer, positions in uses.users.items()}
         self.level, self.chosen = BytesInUse(uses.changes(self.local, len(run))), ChosenAddresses(uses)
-        self.replacement: dict[DeviceBuffer, DeviceBuffer] = {}     # tiles whose load is dropped: their replacement
+        self.replacement: dict[DeviceBuffer, DeviceBuffer] = {}     # the replacement of each tile whose load is dropped
 
     def drop_loads(self) -> list[Op]:
         """Drop the loads that an earlier one replaces. Return those of them that read HBM."""
@@ -233,7 +233,7 @@ class ChosenAddresses:
                    for other in self.sharing[extent])
 
     def add(self, buffer: DeviceBuffer, positions: Sequence[int]) -> None:
-        """Note that these steps use a buffer now."""
+        """Record that these steps use a buffer."""
         for position in positions:
             insort(self.users[extent_of(buffer)], position)
 

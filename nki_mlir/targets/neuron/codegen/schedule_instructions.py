@@ -5,9 +5,9 @@ before:  load A0; exp A0; store A0; load A1; exp A1; store A1
 after:   load A0; load A1; exp A0; store A0; exp A1; store A1
 
 List scheduling (``list_scheduler``) orders the runs of instructions between loops and branches. It also chooses, for
-each instruction whose engine is open, the engine that completes it first, and allocates buffers. The pass neither
-merges nor drops instructions. Code whose program order takes hardly longer than its chains of dependences may keep this
-order (``serial``): no order is much faster, and long code compiles sooner. As a pass it leaves addresses to
+each instruction that several engines may run, the engine that completes it first, and allocates buffers. The pass
+neither merges nor drops instructions. Code whose program order takes hardly longer than its chains of dependences may
+keep this order (``serial``): no order is much faster, and long code compiles sooner. As a pass it leaves addresses to
 ``allocate-on-chip``, and drops those that were assigned for the old order.
 """
 
@@ -40,7 +40,7 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
     ahead: int = 0              # an instruction's priority rises by this percent of the time that follows it
     loads: int = 100            # percent of SBUF beyond which no load starts
     unread: int = 0             # loaded tiles that may wait for a step that reads them; 0: any number
-    engines: bool = True        # let any engine run instructions that name none, else the first of their class
+    engines: bool = True        # let any engine run instructions that name none, else the first engine of their class
     issuers: bool = True        # let any engine start transfers that name none, else the sync engine
     serial: int = 0             # keep program order if it takes less than this per mille longer than its chains
 
@@ -85,7 +85,7 @@ class Schedules:
         outside, times = shared_buffers(code.body), run_counts(code.body)
         self.before = [(block, list(block.nodes)) for block in records.blocks(code.body)]
         self.runs: list[list[records.InstructionStep]] = []
-        self.parts: list[list[tuple[int, int, SchedulingGraph]]] = []       # for each run: from, to
+        self.parts: list[list[tuple[int, int, SchedulingGraph]]] = []       # the first step and the end of each run
         self.times: list[int] = []                                          # the number of times that each runs
         for block, nodes in self.before:
             for run in runs_of(nodes):
@@ -97,15 +97,18 @@ class Schedules:
         unsplit = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if unsplit else None
         self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
-        # Program order needs more than half of SBUF at once, so that two iterations do not fit.
+        # Whether program order needs more than half of SBUF at once, so that two iterations do not fit.
         self.half_full = any(2 * graph.changes[0].cumsum().max() > code.machine.sbuf_bytes_per_partition
                              for parts in self.parts for _, _, graph in parts)
         # The bytes of a partition of PSUM that program order needs at once.
         self.most_results = max([graph.outside[PSUM] + int(graph.changes[1].cumsum().max())
                                  for parts in self.parts for _, _, graph in parts], default=0)
-        self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}      # by the bytes that loads leave
-        self.too_late: dict[tuple[object, ...], list[tuple[int, int, float]]] = {}  # loads from, to, and ns exceeded
-        self.moved: dict[tuple[records.InstructionStep, Engine], Op] = {}       # operations on one of several engines
+        # memo by the bytes that loads leave
+        self.arrangements: dict[tuple[object, ...], dict[int, Arrangement]] = {}
+        # ranges of ``Order.loads``, with ns that they certainly exceed
+        self.too_late: dict[tuple[object, ...], list[tuple[int, int, float]]] = {}
+        # memo of operations on one of several engines
+        self.moved: dict[tuple[records.InstructionStep, Engine], Op] = {}
 
     def stacked(self, buffers: set[records.DeviceBuffer]) -> dict[records.DeviceBuffer, int] | None:
         """Return addresses of the buffers that several runs use, one above the other; None if they do not fit in this
@@ -172,9 +175,8 @@ class Schedules:
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns, loads)
 
     def bound(self, first_engine: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
-        """Return ns that every order takes at least. ``first_engine``: with each step on its class's first engine;
-        ``loads``: with these additional loads; ``balanced``: with engines that share steps as program order balances
-        them."""
+        """Return the least ns of any order. ``first_engine``: with each step on its class's first engine; ``loads``:
+        with these additional loads; ``balanced``: with engines that share steps as program order balances them."""
         return max(self.busy(first_engine, loads, balanced).values(), default=0.0)
 
     def busiest(self) -> object:
@@ -202,12 +204,12 @@ class Schedules:
         return moved, sum(buffer.bytes_per_partition for buffer in buffers)
 
     def in_program_order(self) -> float:
-        """Return ns that program order takes at least, each step on its class's first engine."""
+        """Return the least ns of program order, with each step on its class's first engine."""
         return sum(graph.in_program_order * times for parts, times in zip(self.parts, self.times)
                    for _, _, graph in parts)
 
     def critical_path(self) -> float:
-        """Return ns that the chains of dependences of each run take at least."""
+        """Return the least ns of the chains of dependences of all runs."""
         return sum(graph.critical_path * times for parts, times in zip(self.parts, self.times) for _, _, graph in parts)
 
     def is_serial(self, close: float) -> bool:
@@ -294,14 +296,14 @@ def parts_of(run: Sequence[records.InstructionStep]) -> Iterator[tuple[int, int]
 
 
 def runs_of(nodes: Sequence[Any]) -> Iterator[list[records.InstructionStep]]:
-    """Return the steps without a loop or branch between them."""
+    """Return the sequences of steps without a loop or branch in between."""
     for kind, part in groupby(nodes, type):
         if kind is records.InstructionStep:
             yield list(part)
 
 
 def run_counts(body: records.Block, times: int = 1) -> dict[records.Block, int]:
-    """Return how often each block runs, as far as that is known."""
+    """Return how often each block runs; where that is unknown, as if once."""
     counts = {body: times}
     for node in body.nodes:
         for inner in records.sub_blocks(node) if type(node) is not records.InstructionStep else ():
@@ -313,7 +315,7 @@ def shared_buffers(body: records.Block) -> set[records.DeviceBuffer]:
     """Return on-chip buffers that more than one run uses, or one that another block declares: they are live
     throughout."""
     if all([type(node) is records.InstructionStep for node in body.nodes]):
-        return set()                            # there is one run
+        return set()                            # there is only one run
     first_run: dict[records.DeviceBuffer, int] = {}
     shared: set[records.DeviceBuffer] = set()
     number = 0

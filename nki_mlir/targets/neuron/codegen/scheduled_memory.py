@@ -2,9 +2,9 @@
 """The on-chip memory of a run while the list scheduler starts its steps: the free bytes, the addresses of buffers, the
 bytes that the remaining steps need, and which engines wait for memory.
 
-An engine whose ready steps find no room is looked at again only when the answer may differ. If all of them lack free
-bytes, that is when the memory has as many as the least of them needs; if the remaining steps would lack memory, or the
-free ranges are too small, it is at the next change of ``version``.
+The scheduler tries an engine whose ready steps find no room again only when the answer may differ. If all of these
+steps lack free bytes, that is when the memory has as many as the least of them needs. If the remaining steps would lack
+memory, or the free ranges are too small, it is at the next change of ``version``.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.step_table import SPACES
 from nki_mlir.targets.runtime.compiled_class import int_array, new_array
 
-LOOKS = 32                      # the need of all steps is computed once in this many computations for some steps
+LOOKS = 32                      # one of this many computations of the need covers all steps, the others only some
 ANY = 1 << 60                   # more bytes than any memory has
 COLUMNS = ("space", "size", "first", "last", "long", "buffer_users_start", "buffer_users", "buffers_start", "buffers")
 
@@ -116,13 +116,14 @@ class ScheduledMemory:
         self.lacks = -1
 
     def next_version(self) -> None:
-        """Note that steps which found no room may find some."""
+        """Record that steps which found no room may find some."""
         self.version += 1
         self.changed |= self.light_sleepers
         self.light_sleepers = 0
 
     def sleep(self, engines: int, lacks: int, least: int) -> None:
-        """Note what engines, as bits, wait for: ``least`` free bytes of the memory ``lacks``; -1: anything."""
+        """Record what engines (bits) wait for: ``least`` free bytes of the memory ``lacks`` or, if it is -1, any
+        change."""
         if lacks < 0:
             self.light_sleepers |= engines
         else:
@@ -176,7 +177,7 @@ class ScheduledMemory:
                 return False
             self.spare = min(self.spare, free - size)
         elif size > free:
-            # Nothing frees memory any more, or sums that are live throughout take more than there is.
+            # No step will free memory any more, or sums that are live throughout take more than there is.
             if k == self.oldest and not busy and not self.has_addresses:
                 return True
             self.lacks, self.least = space, size
@@ -225,7 +226,7 @@ class ScheduledMemory:
         return True
 
     def occupy(self, k: int) -> None:
-        """Note that the new buffers of a step are in use. Other steps that need them may have room now."""
+        """Record that the new buffers of a step are in use. Other steps that need them may have room now."""
         oldest, start = self.oldest, self.buffers_start[k]
         for at in range(start, start + self.absent_count[k]):
             buffer = self.absent[at]
@@ -243,7 +244,7 @@ class ScheduledMemory:
         self.absent_count[k] = 0
 
     def arrive(self, user: int, buffer: int) -> None:
-        """Note that a buffer which a step uses has an address."""
+        """Record that a buffer which a step uses has an address."""
         at, end = self.buffers_start[user], self.buffers_start[user] + self.absent_count[user] - 1
         while self.absent[at] != buffer:
             at += 1

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The data that all orders of a run of steps share, in columns by the step's number in program order.
 
-These are the engines on which each step may run and its costs there, the steps that it waits for, and its buffers.
+The columns say on which engines each step may run and at what cost, which steps it waits for, and which buffers it
+uses.
 """
 
 from collections.abc import Sequence
@@ -52,14 +53,15 @@ class SchedulingGraph:
         self.number_buffers(StepEdges(*used), outside)
         self.crowded = self.outside[SBUF] + int(self.size[self.space == SPACES.index(SBUF)].sum()) > (
             machine.sbuf_bytes_per_partition)
-        self.takes_turns = len({*self.tables.tolist()} - {0}) > 1           # several sets of functions
+        # whether the steps need several sets of functions
+        self.takes_turns = len({*self.tables.tolist()} - {0}) > 1
         self.changes = self.changes_of_bytes()
         self.sharings: list[Any] = []
         self.sharing_numbers: dict[tuple[int, bool], int] = {}
         self.known_engines: dict[int, StepEngines] = {}         # by the number of the choices that an order may make
         self.known_ranks: dict[tuple[int, bool], Any] = {}      # by how early long chains start
         self.known_busy: dict[tuple[bool, bool], dict[object, float]] = {}
-        self.columns: dict[str, Any] = {}       # more of the same data, once they are needed (``graph_columns.py``)
+        self.columns: dict[str, Any] = {}       # more columns, computed when they are needed (``graph_columns.py``)
         self.known_rests: dict[int, Any] = {}   # by the number of the choices that an order may make
 
     def __len__(self) -> int:
@@ -117,8 +119,8 @@ class SchedulingGraph:
 
     @cached_property
     def edges(self) -> StepEdges:
-        """The steps that each depends on, without implied ones. They are found on first use: some graphs tell only how
-        long engines are busy."""
+        """The steps that each step depends on, without implied ones. Computed on first use: some graphs only serve to
+        tell how long engines are busy."""
         return self.dependences.of(self.ops).direct
 
     @cached_property
@@ -173,7 +175,8 @@ class SchedulingGraph:
         return self.known_engines[number]
 
     def instructions_shared(self, share: int) -> Any:
-        """Return the numbers of the choices that an order may make, of transfers all (``share`` 0: the first)."""
+        """Return the numbers of the choices that an order may make; transfers keep all of theirs (``share`` 0: the
+        first)."""
         numbers, distinct = self.choice_numbers, self.distinct
         if share == 0:
             return distinct.derived(numbers, distinct.one)
@@ -185,7 +188,7 @@ class SchedulingGraph:
     @cached_property
     def spread(self) -> Any:
         """For each step, the number of the engine that completes it first if steps wait only for their engine and the
-        port of PSUM. Which engine triggers a transfer stays open."""
+        port of PSUM; for a transfer, the number of all of its choices."""
         return spread_steps(self.choice_numbers, self.is_transfer, self.distinct)
 
     def takes(self, k: int) -> float:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from nki_mlir.machine import Engine
 
 MEMORY = 100                     # percent
-PASSED_OVER = 4                 # ready steps that are looked at
-LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
-LAST = (90, 3), (90, 2), (80, 0)        # the same, and how many loaded tiles may wait to be read; tried second and last
+PASSED_OVER = 4                 # most ready steps among which one that can start is searched
+LOADS = 85, 60                  # percentages of SBUF that loads may fill, tried if not all tiles fit at once
+# the same, with how many loaded tiles may wait to be read; tried second and last
+LAST = (90, 3), (90, 2), (80, 0)
 
 
 class Order(NamedTuple):
@@ -57,7 +58,7 @@ def changes(**values: Sequence[Any]) -> list[dict[str, Any]]:
     return [{option: value} for option, several in values.items() for value in several]
 
 
-# What to change in the best order so far, the most promising first.
+# Changes of the best order so far, the most promising first.
 CHANGES = [*changes(share=(2, 3, 1), ahead=(0, 50, 300), unread=(4,), issue=(False,)),
            *changes(ahead=(500, 100), after=(True,))]
 CHANGES_IF_CROWDED = changes(share=(2, 3, 1), issue=(False,), after=(True,), ahead=(300, 50, 0, 500, 100))
@@ -96,7 +97,7 @@ class OrderSearch:
         yield from self.orders
 
     def note(self, order: Order, ns: float) -> None:
-        """Note the estimate of an order that has room for all tiles."""
+        """Record the estimate of an order that has room for all tiles."""
         if self.best is None or ns < self.best[0]:
             self.best = ns, order
 
@@ -115,6 +116,7 @@ class ListSchedule(NamedTuple):
 
 
 class TooLate(NamedTuple):
-    """No schedule, since its end is certainly too late; ``loads``: the least ``Order.loads`` for which it is."""
+    """The result for a schedule that certainly ends too late; ``loads``: the least ``Order.loads`` for which it
+    does."""
 
     loads: int

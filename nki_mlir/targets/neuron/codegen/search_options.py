@@ -12,18 +12,18 @@ class SearchOptions:
 
     unroll_limit: int | None = None
     level: int = 1
-    loads: bool = True          # load data only if no tile on chip has them, if memory allows
-    evict: bool = True          # evict results from PSUM where products would wait for its banks
+    loads: bool = True          # drop loads of data that tiles on chip have, if memory allows
+    evict: bool = True          # evict results from PSUM if products would wait for its banks
     overlap: bool = True        # overlap iterations of the device's loops
     pipeline: bool = True       # pipeline the loops that remain in long code
     serial: bool = True         # end the search of long code at program order if its chains take about as long
     merge: bool = True          # let one instruction process the tiles of several
     merge_loads: bool = True    # let one transfer load several tiles where triggers take long
-    transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip where other engines are busier
+    transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip if other engines are busier
     split_columns: bool = True  # split large tiles by columns, so that engines begin before all is loaded
-    overwrite: bool = True      # write results over operands where two iterations do not fit in SBUF
-    by_results: bool = True     # complete one result before the next where two iterations do not fit in SBUF
-    spill: bool = True          # spill tiles that do not fit SBUF and PSUM, instead of an error
+    overwrite: bool = True      # write results over operands if two iterations do not fit in SBUF
+    by_results: bool = True     # complete one result before the next if two iterations do not fit in SBUF
+    spill: bool = True          # spill tiles that do not fit in SBUF and PSUM, instead of raising an error
 
 
 class Candidate(NamedTuple):

@@ -30,8 +30,9 @@ from nki_mlir.targets.runtime.compiled_class import (
     with_lists,
 )
 
-QUEUES = 8                      # queues of a group: an engine's transfers in one direction, of its 16 queues
-PAYS_OFF = 3_000                # steps whose waits Python determines in the time that the code takes to compile
+# queues of a group, which has an engine's transfers in one direction: half of its 16 queues
+QUEUES = 8
+PAYS_OFF = 3_000                # steps whose waits Python determines in the time in which the method compiles
 
 
 class WaitScan:
@@ -130,7 +131,7 @@ class WaitScan:
             self.signals[k] = 1
 
     def need(self, lane: int, step: int) -> None:
-        """Note that a step must wait for a step of a lane."""
+        """Record that the current step must wait for a step of a lane."""
         if self.needed_steps[lane] < 0:
             self.needed[self.needed_count] = lane
             self.needed_count += 1
@@ -140,7 +141,7 @@ class WaitScan:
     def merged(self, clock: int, shared: int, lane: int) -> int:
         """Return a clock after the wait for a lane; the row ``shared`` stays as it is."""
         step, rows, row = self.needed_steps[lane], self.rows, clock * self.most
-        if rows[row + lane] >= self.counts[step]:       # an earlier wait implies the clock of that time
+        if rows[row + lane] >= self.counts[step]:       # an earlier wait already implies the clock of that time
             return clock
         after, other = row, self.reports[step] * self.most
         if clock == shared:
@@ -156,7 +157,7 @@ class WaitScan:
         return clock
 
     def note_waits(self, k: int) -> None:
-        """Note the waits of a step that others do not imply, in the order of the lanes' names."""
+        """Store the waits of a step that others do not imply, in the order of the lanes' names."""
         begin = end = self.waits_start[k]
         for n in range(self.needed_count):
             lane = self.needed[n]
@@ -253,7 +254,7 @@ class SegmentWaits:
 
 
 def walked(state: WaitScan) -> WaitScan:
-    """Let a walk come to its end, and return it."""
+    """Run a walk to its end, and return it."""
     is_code = CODE.is_ready(state.count)
     if not is_code:
         with_lists(state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Spills tiles that several runs of instructions share, in loops, in branches and between them.
+"""Spill tiles that several runs of instructions share, in loops, in branches and between them.
 
 before:  a = ...; for i: b = ...; use b               after:  a = ...; store a; for i: b = ...; use b
          use a                                                a' = load; use a'

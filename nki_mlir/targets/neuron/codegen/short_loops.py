@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Emits loops where no order of the unrolled code can be much faster.
+"""Emit loops if no order of the unrolled code can be much faster.
 
 A kernel whose Python runs its loops is long code without loops. ``roll-instructions`` turns it into loops; if their
 program takes hardly more than the busiest engine, the search looks at one body instead of all iterations. If the code
@@ -22,8 +22,9 @@ from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOpti
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, loops_to_keep, written_out
 
 IN_BLOCKS = Candidate(BLOCK_STEPS, BLOCK_STEPS)
-LEAST_JOINED = 64               # instructions and allocations that a loop must save whose iterations may be joined
-ENOUGH = 1.2                    # times the bound of code in blocks: up to this, unrolled code is not tried
+# least instructions and allocations that a loop must save if its iterations may be joined
+LEAST_JOINED = 64
+ENOUGH = 1.2                    # if code in blocks takes at most this multiple of its bound, unrolled code is not tried
 
 
 class Improved(NamedTuple):
@@ -86,7 +87,7 @@ def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOpti
                 if search.least_time() <= bound * enough:
                     return search.best()[1], True
             else:
-                search.postponed[candidate] = prepared      # with its first orders, if all is tried
+                search.postponed[candidate] = prepared      # with its first orders, if the search tries much
         except NkiMlirError:
             continue
     if joined or length > STRAIGHT[level]:
@@ -100,7 +101,7 @@ def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOpti
 
 def fastest_in_blocks(search: TimedCandidates) -> tuple[Fastest | None, bool]:
     """Return the fastest program whose blocks (``block-loops``) are bodies of the device's loops, and whether it takes
-    about as long as its bound. Engines meet after each block, which takes little of its time."""
+    about as long as its bound. Engines synchronize after each block, which takes little of its time."""
     try:
         prepared = search.prepared(IN_BLOCKS._replace(loads=search.options.loads))
         for arrangement, program in prepared.programs(search.options.level, search.least_time):

@@ -31,7 +31,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 
 
 class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
-    move: bool = True           # move constants, too
+    move: bool = True           # also move constants
 
     def rewritten(self, code: records.Code) -> None:
         sink_constants(code, self.move)
@@ -47,7 +47,7 @@ def sink_constants(code: records.Code, move: bool = True) -> None:
 
 
 def in_their_order(before: list[Any], after: list[Any]) -> list[Any]:
-    """Return the nodes that remain of a block, each constant where it was."""
+    """Return the remaining nodes of a block, with each constant where it was."""
     constants = {node for node in after if is_constant(node)}
     instructions = iter([node for node in after if node not in constants])
     return [node if node in constants else next(instructions) for node in before
@@ -96,7 +96,8 @@ def overwritten(buffer: records.DeviceBuffer, users: Iterable[records.Instructio
     """Return whether the users of a buffer read only elements that they have written themselves, until they have
     written all of it or, if it ``dies``, up to the last user."""
     row = prod(buffer.shape[1:]) * buffer.dtype.itemsize
-    written, missing = np.zeros((1, row), np.bool_), buffer.shape[0] * row      # a row stands for all, while it can
+    # one row stands for all partitions, while it can
+    written, missing = np.zeros((1, row), np.bool_), buffer.shape[0] * row
     for node in users:
         if not isinstance(node, records.InstructionStep) or node.op.mask or node.op.limits:
             return False

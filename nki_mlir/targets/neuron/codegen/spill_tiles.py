@@ -39,7 +39,7 @@ from nki_mlir.targets.neuron.codegen.step_table import room
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 REPEATABLE = (ActivationOp, DmaCopyOp, IotaOp, MemsetOp, NcMatmulOp, NcTransposeOp, TensorCopyOp, TensorScalarOp,
-              TensorTensorOp)   # give the same values again from the same operands
+              TensorTensorOp)   # operations that compute the same values again from the same operands
 
 
 class SpillTiles(RecordsPass, name="spill-tiles", reads=Level.NISA):
@@ -284,7 +284,7 @@ class _Run:
         moved.ns += tile.copy_ns
 
     def keep(self, tile: _SpilledTile) -> None:
-        """Store a tile after the step that wrote it last, unless that is done."""
+        """Store a tile after the step that wrote it last, unless it is stored already."""
         moved = self.of_line(tile)
         if tile.slot is None:
             tile.slot = len(moved.tiles)
@@ -308,7 +308,7 @@ class _Run:
 
     def computable(self, tile: _SpilledTile, k: int, expected: bool = False) -> bool:
         """Return whether the operands of the step that computed the tile are available at step ``k``, unchanged;
-        ``expected``: whether they may be."""
+        ``expected``: return whether they may be."""
         assert tile.recipe is not None
         for buffer, version in self.versions[tile.recipe].items():
             if self.writes.get(buffer, 0) != version:

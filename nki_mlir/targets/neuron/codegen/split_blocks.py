@@ -5,8 +5,8 @@ before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = me
          matmul into %t[:, 2], copy from %t[:, 2] ...                  %t_1 = ...
 
 Each block then has a separate live range and PSUM bank. A constant that is written over several blocks becomes one
-instruction a block; any other instruction that touches two blocks, or an offset known at run time only, prevents the
-split. The pass splits a buffer along its leading free axes into the smallest possible blocks.
+instruction for each block. Any other instruction that touches two blocks prevents the split, and so does an offset that
+is known only at run time. The pass splits a buffer along its leading free axes into the smallest possible blocks.
 
 Where the kernel chose an address for each block (``nki.addresses``), those blocks become buffers with these addresses.
 An instruction that touches two of them requires contiguous addresses.
@@ -71,7 +71,7 @@ def split_blocks(code: records.Code) -> None:
 
 
 def may_split(buffer: records.DeviceBuffer) -> bool:
-    """Return whether a buffer's memory, shape and addresses allow to split it."""
+    """Return whether a buffer's memory, shape and addresses allow splitting it."""
     if buffer.addresses:
         return True
     return buffer.space != HBM and len(buffer.shape) > 2 and not (buffer.fixed or buffer.attributes)
@@ -79,8 +79,8 @@ def may_split(buffer: records.DeviceBuffer) -> bool:
 
 def addressed_bytes(buffer: records.DeviceBuffer, uses: list[tuple[records.InstructionStep | records.Load, Tile]]
                     ) -> int:
-    """Return bytes of the blocks that have addresses; 0 if the buffer is not split, but lies at the address of the
-    first."""
+    """Return the bytes of the blocks that have addresses; 0 if the buffer stays in one piece, at the address of its
+    first block."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
     first_address = buffer.addresses[0]
     across = next((node for node, tile in uses if not fits(node, tile, size)), None)
@@ -93,7 +93,7 @@ def addressed_bytes(buffer: records.DeviceBuffer, uses: list[tuple[records.Instr
 
 
 def block_bytes(buffer: records.DeviceBuffer, uses: list[tuple[records.InstructionStep | records.Load, Tile]]) -> int:
-    """Return bytes of the finest block that every use keeps to; 0 if the buffer is not split."""
+    """Return the bytes of the smallest blocks of which every use touches only one; 0 if the buffer is not split."""
     if not uses:
         return 0
     for axes in range(len(buffer.shape) - 2, 0, -1):
@@ -116,7 +116,7 @@ def fits(node: object, tile: Tile, size: int) -> bool:
 
 
 def is_run(tile: Tile) -> bool:
-    """Return whether the free pattern is all elements from the first to the last."""
+    """Return whether the free dims of a tile have all elements from the first to the last."""
     _, _, start, after = tile.bounds
     return tile.free_elements * tile.dtype.itemsize == after - start
 

@@ -32,8 +32,9 @@ from nki_mlir.targets.neuron.codegen.ranked_order import ranked_order
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
-LEAST = 512                     # elements of a piece in each partition: below, the fixed time of instructions counts
-ROUND = 64                      # elements: the widths of pieces are multiples
+# least elements of a piece in each partition: below, the fixed time of instructions counts
+LEAST = 512
+ROUND = 64                      # widths of pieces are multiples of this number of elements
 AXIS = 1                        # the first one after the partitions
 EXTREMA = Max8Op, TensorReduceOp
 
@@ -75,7 +76,7 @@ def large_tiles(run: Sequence[InstructionStep], pieces: int) -> list[Tile]:
 
 def parts_of(run: Sequence[InstructionStep], pieces: int, block: Block) -> list[list[InstructionStep]]:
     """Return the steps that replace each step of a run. The block gets the buffers that they need."""
-    in_pieces: set[DeviceBuffer] = set()        # whose columns are written one piece after the other
+    in_pieces: set[DeviceBuffer] = set()        # buffers whose columns are written one piece after the other
     parts = []
     for step in run:
         part = split(step, pieces)

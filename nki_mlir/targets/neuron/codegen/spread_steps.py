@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives each step the engine that completes it first, if steps wait only for their engine and for the port of PSUM.
+"""Choose for each step the engine that completes it first, if steps wait only for their engine and the port of PSUM.
 
-The method is also machine code, which gives steps the same engines.
+The method also runs as machine code, which chooses the same engines.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from nki_mlir.targets.runtime.compiled_class import (
     with_lists,
 )
 
-PAYS_OFF = 30_000               # steps that Python spreads in the time that the code takes to compile
+PAYS_OFF = 30_000               # steps that Python spreads in the time in which the method compiles
 
 
 class SpreadSteps:

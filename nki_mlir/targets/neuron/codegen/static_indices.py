@@ -40,7 +40,7 @@ def static_indices(code: Code) -> None:
     """Replace transfers in place."""
     uses: Uses | None = None
     for block in blocks(code.body):
-        counted: dict[DeviceBuffer, InstructionStep] = {}           # by their tiles of indices
+        counted: dict[DeviceBuffer, InstructionStep] = {}           # transfers by their tiles of indices
         dropped: set[InstructionStep] = set()
         for node in block.nodes:
             if type(node) is not InstructionStep:
@@ -134,7 +134,7 @@ def _is_contiguous(table: Tile) -> bool:
 
 
 def _has_distinct_elements(steps: list[int], counts: tuple[int, ...]) -> bool:
-    """Return whether all elements of a pattern have addresses that differ, as far as nested steps show."""
+    """Return whether nested steps show that all elements of a pattern have different addresses."""
     reach = 0
     for step, count in sorted(((abs(s), n) for s, n in zip(steps, counts) if n > 1)):
         if step <= reach:

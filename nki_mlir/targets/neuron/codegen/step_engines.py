@@ -51,7 +51,7 @@ class DistinctChoices:
     def __init__(self) -> None:
         self.numbered: list[StepChoices] = []
         self.objects: dict[tuple[Choice, ...], StepChoices] = {}
-        self.columns: FirstChoices | None = None        # of those that it was built for
+        self.columns: FirstChoices | None = None        # of the choices that the arrays have
 
     def of(self, choices: Iterable[Choice]) -> StepChoices:
         key = tuple(choices)
@@ -63,7 +63,7 @@ class DistinctChoices:
         return distinct
 
     def one(self, choices: StepChoices, at: int = 0) -> StepChoices:
-        """Return only one of several choices."""
+        """Return one of several choices as the only one."""
         return choices if len(choices) == 1 else self.of([choices[at]])
 
     def without(self, choices: StepChoices, engine: Engine) -> StepChoices:

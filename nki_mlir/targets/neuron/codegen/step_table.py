@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What scheduling graphs need to know of the operations of a search, in columns.
+"""The properties of a search's operations that scheduling graphs need, in columns.
 
-Each operation is looked at once, and the graph of a run gathers the rows of its steps.
+The table examines each operation once, and the graph of a run gathers the rows of its steps.
 """
 
 from array import array
@@ -20,11 +20,11 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 from nki_mlir.targets.runtime.compiled_class import int_array, unset_array
 
 SPACES = SBUF, PSUM
-GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
+GRAIN = 32                      # alignment in bytes: rows at such addresses are read without partial sectors
 
 
 class StepForm(NamedTuple):
-    """What operations of a form have in common: the form's number, and the names of their tiles on chip."""
+    """The common properties of operations of a form: the form's number, and the names of their tiles on chip."""
 
     number: int
     on_chip: tuple[str, ...]
@@ -130,7 +130,7 @@ class StepTable:
 
 
 def room(buffer: DeviceBuffer, machine: Machine) -> int:
-    """Return bytes of a partition that a buffer keeps from others: in PSUM it does not cross banks without need, in
+    """Return the bytes of a partition that a buffer occupies with its gap: in PSUM it crosses banks only if it must, in
     SBUF its address is a multiple of ``GRAIN``."""
     size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
     if buffer.space == PSUM and 2 * size > bank:

@@ -6,9 +6,9 @@ before:  nisa.dma_copy %a, %x; nisa.activation %b, %a       after:  sp:  DMA ...
 
 Code without branches is a segment. In a segment each engine and each DMA queue has a semaphore that only counts up: an
 instruction waits for a value, a finished transfer adds 16, and any other instruction for which some instruction waits
-adds 1. Between segments, that is after register loops and branches, all engines meet: each waits for the queues it
-fills, all semaphores are cleared, and values start from 0 again. Iterations of a register loop whose body is one
-segment overlap (``iteration_waits.py``); else the engines meet after each. docs/isa.md has the rules.
+adds 1. Between segments, that is after register loops and branches, all engines synchronize: each waits for the queues
+it fills, all semaphores are cleared, and values start from 0 again. Iterations of a register loop whose body is one
+segment overlap (``iteration_waits.py``); otherwise the engines synchronize after each. docs/isa.md has the rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, SegmentWaits, 
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
-WAITS = 1                       # waits that an instruction carries; further ones precede it
+WAITS = 1                       # most waits of an instruction; further ones become instructions before it
 
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
@@ -91,7 +91,7 @@ def synchronized(code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool =
 
 @phase("streams")
 def overlapped(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program | None:
-    """Return the same program with iterations that overlap; None if those of no loop can."""
+    """Return the same program with iterations that overlap; None if iterations of no loop can overlap."""
     emitter = _Emitter(code, ordered, overlap=True)
     return emitter.emitted() if emitter.iterations else None
 
@@ -138,7 +138,7 @@ class _Emitter:
         self.registers = {e: RegisterFile() for e in self.engines}
         self.tiles = PhysicalTiles(self.machine, self.variables)
         self.meets = False
-        self.table = ""                                 # the table of the scalar engine, as far as it is known
+        self.table = ""                                 # the table that the scalar engine has loaded, if it is known
         self.block(self.code.body, ends_program=True)
         self.finish()
         return self.program
@@ -184,15 +184,15 @@ class _Emitter:
                 case Load():
                     self.load(part)
                     if not isinstance(segments[k + 1] if k + 1 < len(segments) else None, Load):
-                        self.barrier()              # no engine writes what another one has not read yet
+                        self.barrier()              # no engine overwrites a number that another one has not read yet
             self.release([v for v, at in last_uses.items() if at == k])
 
     def segments(self, block: Block) -> Iterator[object]:
         """Yield the waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
-        counts: dict[int, int] = {}                             # by engine, and by group of queues
+        counts: dict[int, int] = {}                             # values of semaphores by engine, and by group of queues
         before: StepEdges | None = None                 # for each step of the run, the steps that it comes after
-        start = 0                                               # step of it that the segment begins with
+        start = 0                                               # the number in the run of the segment's first step
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
                 if run:
@@ -223,8 +223,8 @@ class _Emitter:
         return [self.issued[step] for step in steps]
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
-        """Return the waits of a straight loop; None if a semaphore may overflow with an engine two iterations ahead, or
-        further where nothing holds it up, or if nearly every step may share bytes with every other one."""
+        """Return the waits of a straight loop; None if a semaphore may overflow while an engine is two iterations
+        ahead, or further if it waits for no other, or if nearly all pairs of steps may share bytes."""
         steps, issuers = loop.body.nodes, self.issuers(loop.body.nodes)
         most = max(len(steps), isa.COMPLETIONS * sum(group is not None for _, group in issuers))
         if len(self.engines) < 2 or most * 4 > isa.SEMAPHORE_MAX:
@@ -257,7 +257,7 @@ class _Emitter:
             self.block(loop.body)
         for engine in self.engines:
             register = registers[engine]
-            self.registers[engine].forget()             # these hold values computed from the variable's last value
+            self.registers[engine].forget()             # computed values depend on the variable's old value
             self.control(engine, isa.RegisterAlu("add", register, register, loop.span.step))
             branch = self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
             self.stream(engine)[branch].location = loop.location
@@ -268,7 +268,8 @@ class _Emitter:
         self.leave(tables)
 
     def while_loop(self, loop: While) -> None:
-        """Emit a loop: all engines load the operands of the condition, meet, and each branches on the condition."""
+        """Emit a loop: all engines load the operands of the condition and synchronize, then each branches on the
+        condition."""
         tables = self.enter(loop.test, loop.body)
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:
@@ -286,7 +287,7 @@ class _Emitter:
         self.leave(tables)
 
     def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
-        """Extend the live ranges of outer buffers that a loop, which ends here, uses to all of the loop."""
+        """Extend the live ranges of outer buffers that a loop uses to the complete loop, which ends here."""
         inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
         used = dict.fromkeys(tile.handle for body in repeated for node in records.nodes_in(body)
                              for tile in records.tiles_of(node) if tile.space != HBM)
@@ -297,7 +298,8 @@ class _Emitter:
                     span[:] = min(span[0], head), len(self.streams[number]) - 1
 
     def unless(self, engine: Engine, condition: Value) -> int:
-        """Emit a branch that is taken where the condition does not hold, and return it; its target is set later."""
+        """Emit a branch that is taken if the condition does not hold, and return its index; ``aim`` sets its target
+        later."""
         match condition:
             case Computed(op, lhs, rhs) if op in OPPOSITE:
                 left, right = (n if isinstance(n, int) else self.register(engine, n, (lhs, rhs)) for n in (lhs, rhs))
@@ -351,7 +353,7 @@ class _Emitter:
         if len(tables) == 1:
             self.load_table(min(tables))
         elif tables:
-            self.table = ""                             # the last iteration left another one
+            self.table = ""                             # the previous iteration may have left another one loaded
         return tables
 
     def leave(self, tables: set[str]) -> None:
@@ -431,12 +433,12 @@ class _Emitter:
         return [isa.Wait(self.signal_semaphore(event.lane, engine), signalled.value(event, engine)) for event in events]
 
     def signal(self, lane: int, engines: Sequence[int]) -> None:
-        """Tell engines that all earlier instructions of an engine are complete."""
+        """Signal to engines that all earlier instructions of ``lane`` are complete."""
         for engine in engines:
             self.control(self.engines[lane], isa.EventSemaphore(), update=isa.Update(self.pairs[lane, engine], 1))
 
     def end_iterations(self, signalled: SignalledIteration) -> None:
-        """Wait for all transfers at the end of the loop, where the engines meet."""
+        """Wait for all transfers at the end of the loop, where the engines synchronize."""
         for (lane, engine), amount in signalled.amounts.items():
             if lane >= len(self.engines):
                 self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
@@ -448,10 +450,10 @@ class _Emitter:
 
     # -- meeting -------------------------------------------------------------------------------------------------------
     def barrier(self) -> None:
-        """Let all engines meet: the first clears all semaphores and lets the others go.
+        """Synchronize all engines: the first clears all semaphores, and then lets the others continue.
 
-        Semaphores after those of engines and queues: one that counts the engines that have arrived, then one for each
-        engine but the first, which lets it continue and which it counts down itself.
+        It takes further semaphores, after those of engines and queues: one counts the engines that have arrived; one
+        for each engine but the first lets it continue, and the engine counts it down.
         """
         self.meets = len(self.engines) > 1
         first_engine, *other_engines = self.engines

@@ -40,7 +40,7 @@ class TransposeLoads(RecordsPass, name="transpose-loads", reads=Level.NISA):
 
 
 def transpose_loads(code: Code, stated: bool) -> int:
-    """Replace loads in place, and return how many. ``stated``: only those that the kernel states as transposes."""
+    """Replace loads in place, and return their number. ``stated``: only those that the kernel states as transposes."""
     transfers, replaced = Transfers(code.machine), 0
     for block in list(blocks(code.body)):
         nodes: list[object] = []

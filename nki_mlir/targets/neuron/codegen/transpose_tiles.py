@@ -28,7 +28,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.transpose_loads import PERMUTATIONS
 from nki_mlir.targets.neuron.timing.transfers import transpose_rate
 
-LAST = 8                        # copies that stay at the end, where nothing hides the latency of transfers
+LAST = 8                        # most copies that stay at the end, where nothing hides the latency of transfers
 
 
 class TransposedTile(NamedTuple):
@@ -103,7 +103,7 @@ def transposed(run: Sequence[InstructionStep], uses: Uses, machine: Machine
             continue
         source = uses[op.src.handle]
         first = position[transposes[0]]
-        if not source.free:                     # another buffer may have its address in the meantime
+        if not source.free:                     # another buffer may have the same address in the meantime
             continue
         if op.src.handle is op.dst.handle:      # a transfer writes while it reads
             continue
@@ -120,7 +120,7 @@ def is_transpose(step: InstructionStep) -> bool:
 
 
 def as_transpose(copy: TensorCopyOp, transposes: Sequence[NcTransposeOp]) -> DmaTransposeOp | None:
-    """Return the transpose that does what transposes and the copy of their result do; None if there is none."""
+    """Return one transpose that replaces transposes and the copy of their result; None if there is none."""
     bank, first, count = copy.src, transposes[0], len(transposes)
     rows, columns = first.src.shape
     if copy.mask or copy.limits or len({bank.dtype, copy.dst.dtype, *[op.src.dtype for op in transposes]}) > 1 or (

@@ -15,8 +15,8 @@ class UnreadLoads:
     """The bytes of a partition of SBUF that loads fill before a step reads them. ``most``: how many tiles of the size
     of the largest load they may take; 0: any number.
 
-    By step: ``sizes``, the bytes that it loads, -1 if it is no load; ``unread``, whether it has loaded what no step has
-    read; ``before``, the steps that it depends on, as one array. ``total``: the bytes of the unread loads.
+    By step: ``sizes``, the bytes that it loads, -1 if it is no load; ``unread``, whether it has loaded data that no
+    step has read; ``before``, the steps that it depends on, as one array. ``total``: the bytes of the unread loads.
     """
 
     sizes: list[int]
@@ -44,7 +44,7 @@ class UnreadLoads:
         return self.sizes[k] >= 0 and self.total > 0 and self.total + self.smallest > self.limit
 
     def start(self, k: int) -> bool:
-        """Note that a step starts. Return whether it reads loads that nothing has read before."""
+        """Record that a step starts. Return whether it reads loaded data that no step has read before."""
         if self.sizes[k] >= 0:
             self.unread[k] = 1
             self.total += self.sizes[k]

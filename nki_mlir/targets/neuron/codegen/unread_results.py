@@ -3,10 +3,11 @@
 
 before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = store t
 
-Needed are writes of inputs and outputs in HBM, and of all tensors in HBM if programs meet others; reads by branches and
-registers; also instructions that print, meet others, or check run-time indices. Every instruction that writes a tile
-which a needed instruction reads is needed, too; a sum that begins from 0 does not read the registers. The pass treats
-tiles at addresses that the kernel chose as separate: a write is not visible through another tile at its address.
+The pass keeps writes of inputs and outputs in HBM, and of all tensors in HBM if programs exchange data; reads by
+branches and registers; and instructions that print, exchange data, or check run-time indices. Every instruction that
+writes a tile which a needed instruction reads is needed, too; a sum that begins from 0 does not read the registers. The
+pass treats tiles at addresses that the kernel chose as separate: a write is not visible through another tile at its
+address.
 """
 
 from nki_mlir.dialects.access import HBM

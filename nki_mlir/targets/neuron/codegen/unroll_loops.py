@@ -50,7 +50,8 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 
 UNROLL_LIMIT = 50_000           # instructions
-BODY = 1_000                    # instructions that a register loop's body should have: engines meet after them
+# least instructions that a register loop's body should have: engines synchronize after them
+BODY = 1_000
 
 
 class UnrollLoops(RecordsPass, name="unroll-loops", reads=Level.NISA):
@@ -61,8 +62,8 @@ class UnrollLoops(RecordsPass, name="unroll-loops", reads=Level.NISA):
 
 
 def with_grid(code: Code) -> Code:
-    """Return the code with loops over the grid around its body, in place of program ids. For programs that meet it is
-    the code of one program."""
+    """Return the code with loops over the grid around its body, in place of program ids. For programs that exchange
+    data, return the code of one program."""
     body = code.body
     if meets(code) and prod(code.grid) > 1:
         if code.programs:
@@ -89,7 +90,7 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
         notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
                      f"{limit} instructions")
     copies = {loop: max(1, min(body, limit) // max(1, sizes[loop.body])) for loop in remaining}
-    # A loop around another that is kept has one iteration a body.
+    # A loop around another register loop has one iteration in its body.
     copies |= {loop: 1 for loop in remaining if any(inner in remaining for inner in nodes_in(loop.body))}
     return Code(code.name, code.machine, code.globals, Unroller(copies).block(code.body, {}, {}, fresh=False),
                 code.grid, code.programs, notes)
@@ -101,19 +102,18 @@ def written_out(body: Block) -> int:
 
 
 def does_nothing(body: Block) -> bool:
-    """Return whether code has no instructions, and no loop that may not end."""
+    """Return whether code has neither instructions nor a loop that may not end."""
     return next(steps_in(body), None) is None and not any(isinstance(node, While) for node in nodes_in(body))
 
 
 # -- loops that stay ---------------------------------------------------------------------------------------------------
-Sizes = dict[object, int]          # instructions of loops, branches and blocks
+Sizes = dict[object, int]          # the numbers of instructions of loops, branches and blocks
 
 
 def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
-    """Return the loops to keep (in order): the largest of those not inside another that is unrolled, until the rest
-    fits.
+    """Return the loops to keep, in order: the largest loop that is not inside of an unrolled one, until the rest fits.
 
-    Also the sizes of everything when it is unrolled.
+    Also return the sizes of all loops, branches and blocks after unrolling.
     """
     sizes: Sizes = {}
     total = _size(body, sizes)
@@ -123,7 +123,7 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
     outer = list(_loops(body))
     needed = set(_variables_needed(body)) if outer else ()
     order = count()
-    candidates: list[tuple[int, int, Loop]] = []        # the largest first; the first one of equally large ones
+    candidates: list[tuple[int, int, Loop]] = []        # the largest loop; of equally large ones, the first
 
     def add(loops: Iterable[Loop]) -> None:
         for loop in loops:
@@ -149,7 +149,8 @@ def _loops(block: Block) -> Iterator[Loop]:
 
 
 def _size(block: Block, sizes: Sizes) -> int:
-    """Return instructions of a block when it is unrolled; also noted for each loop and block in it."""
+    """Return the number of instructions of a block after unrolling. Record in ``sizes`` that of each loop and block in
+    it."""
     other_nodes = nodes_beside_steps(block)
     total = len(block.nodes) - len(other_nodes)
     for node in other_nodes:
@@ -161,13 +162,13 @@ def _size(block: Block, sizes: Sizes) -> int:
 
 
 def nodes_beside_steps(block: Block) -> list[Any]:
-    """Return the loops, branches and loads of a block itself."""
+    """Return the loops, branches and loads of a block, without those inside of them."""
     return [node for node in block.nodes if type(node) is not InstructionStep]
 
 
 def _variables_needed(block: Block) -> Iterator[LoopVariable]:
-    """Return the variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on
-    them."""
+    """Return the variables that unrolling must replace by numbers: masks, bounds checked at run time and blocks with
+    addresses depend on them."""
     for step in steps_in(block):
         positions = {p for c in (*step.op.mask, *step.op.limits) for p, _ in c.form.symbols}
         positions |= {p for t in tiles_of(step) if t.handle.addresses for p in t.access.symbols_used()}
@@ -191,16 +192,18 @@ class SymbolicOperand(NamedTuple):
 
 class Unroller:
     def __init__(self, rolled: Mapping[Loop, int]) -> None:
-        self.rolled = rolled            # the loops to keep, with the iterations that go into one body
+        self.rolled = rolled            # the loops to keep, with the number of iterations in one body
         self.index_values: dict[tuple[object, ...], Value] = {}
         self.operands: dict[InstructionStep, list[SymbolicOperand]] = {}
         self.accesses: dict[Access, dict[tuple[Value, ...], Access]] = {}       # by symbols and their values
         self.distinct: dict[Access, Access] = {}        # equal patterns are one object, which is compared faster
-        self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols leave it in its buffers
-        self.iteration: SourceIteration | None = None         # of the kernel's innermost loop around the current node
+        # whether a tile is inside of its buffer for all values of its symbols
+        self.safe: dict[InstructionStep, bool] = {}
+        # the iteration of the kernel's innermost loop around the current node
+        self.iteration: SourceIteration | None = None
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
-        """Return the block for these values of the variables around it."""
+        """Return the unrolled block for these values of the variables around it."""
         copy = Block()
         self.into(copy, block, values, buffers, fresh)
         return copy
@@ -320,7 +323,8 @@ class Unroller:
         return SymbolicOperand(name, tile, positions, self.accesses.setdefault(tile.access, {}))
 
     def is_safe(self, step: InstructionStep) -> bool:
-        """Return whether no value of the step's symbols takes it out of its buffers: its iterations need no check."""
+        """Return whether a step's tiles are in their buffers for all values of its symbols, so that its iterations need
+        no check."""
         safe = self.safe.get(step)
         if safe is None:
             try:
@@ -339,7 +343,7 @@ def moved_to(tile: Tile, buffers: Buffers) -> Tile:
 
 # -- masks -------------------------------------------------------------------------------------------------------------
 def without_mask(op: Op) -> list[Op]:
-    """Return operations without a mask that do the same; none if no element is active."""
+    """Return operations without a mask that have the same effect; none if no element is active."""
     if not op.mask and not op.limits:
         return [op]
     bounded_op = bounded(op)
