@@ -113,7 +113,7 @@ def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[n
              step_limit: int = 100_000_000) -> Core:
     """Run a program to its end. Updated inputs and all outputs are written in place.
 
-    ``seed`` None selects the plain order, any number an adversarial order.
+    With ``seed`` None, the order is plain; with a number, it is adversarial.
     """
     return simulate_cores([program], inputs, outputs, seed, step_limit)[0]
 

@@ -54,7 +54,7 @@ class MemoryAccess(NamedTuple):
 class CellHistory:
     """The accesses to ``cells`` cells since one access last wrote all of them; the cells have the history's ``number``.
 
-    Reads of a lane complete in order, so the last of them represents all. Accesses whose bytes depend on data are
+    Reads of a lane complete in order, so the last one represents all. Accesses whose bytes depend on data are
     stored one by one; a cell can have several such writes. The last access ``by_data`` of each lane is stored as well.
     """
 

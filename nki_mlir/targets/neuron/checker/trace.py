@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Follow one order in which streams can run, without values: registers are computed, semaphores count, no data move.
 
-An engine runs until a semaphore blocks it; a transfer completes as soon as it is triggered, unless it meets other
-cores, or waits in its queue behind one that does. Registers that data decide are unknowns; ``Choices`` decides a branch
-on one of them, equally for all engines that compare the same number.
+An engine runs until a semaphore blocks it; a transfer completes as soon as it is triggered, unless it synchronizes with
+other cores, or is in its queue behind one that does. Registers that data decide are unknowns; ``Choices`` decides a
+branch on one of them, equally for all engines that compare the same number.
 """
 
 from collections import Counter, defaultdict, deque

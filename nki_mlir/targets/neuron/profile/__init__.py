@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
 
 __all__ = ["Document", "check_folder", "page", "profile_of", "write_profile"]
 
-ADVISED = 300_000               # instructions; longer runs get no advice
+ADVISED = 300_000               # most instructions of a run that gets advice
 JSON, TRACE, PAGE = "profile.json", "trace.json.gz", "profile.html"
 
 
@@ -39,8 +39,8 @@ class ProfileFolder(NkiMlirError):
 @uncollected()
 def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None, texts: bool = True
                ) -> Document:
-    """Return the profile of programs that run together, a core each; ``loaded`` as for ``time_programs``, ``texts`` as
-    for ``document_of``. Raises ``Deadlock`` if they wait for ever."""
+    """Return the profile of programs that run together, each on a separate core. ``loaded`` has the numbers that
+    engines load into registers, ``texts`` is as for ``document_of``. Raise ``Deadlock`` if they wait for ever."""
     run = TimedMachine(programs, loaded, mode)
     with phase("timing"):
         run.run()
@@ -54,8 +54,8 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loa
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Return the folder, which may not exist yet. Raise ``ProfileFolder`` if no file can be written there; leave
-    nothing after."""
+    """Return the folder, which may not exist yet. Raise ``ProfileFolder`` if no file can be written there. Create
+    nothing."""
     try:
         path = Path(folder)
     except TypeError:
@@ -89,7 +89,7 @@ def write_profile_files(texts: Mapping[str, str | bytes], folder: Path) -> list[
     except OSError as error:
         for file in written:
             file.unlink()
-        with suppress(OSError):                 # from the inside: a folder may never have been there, or have files
+        with suppress(OSError):                 # inner folders first; a folder may not exist, or contain files
             for path in new:
                 path.rmdir()
         raise ProfileFolder(folder=str(folder), reason=error.strerror) from None

@@ -109,8 +109,8 @@ def named(lines: Sequence[Location]) -> str:
 
 
 WORTH = 0.03                     # least part of the time that advice must save
-SHORT = 512                     # bytes of a run, under which transfers are slow (guide to DMA bandwidth)
-TURNS = 4                       # loads into one tile, from which on they count as a loop
+SHORT = 512                     # bytes of a run: transfers of shorter runs are slow (guide to DMA bandwidth)
+TURNS = 4                       # least loads into one tile that count as a loop
 LARGE = 1 << 18                 # bytes of a transfer that is large enough
 
 Rule = Callable[[Evidence], Change | None]      # the change, or None without advice
@@ -193,7 +193,7 @@ def repeated_loads(evidence: Evidence) -> Change | None:
 
 @rule("short-runs")
 def short_runs(evidence: Evidence) -> Change:
-    """Find descriptors of few bytes, on which the DMA engines spend their time as overhead."""
+    """Find descriptors of few bytes, for which the DMA engines spend most of their time on overhead."""
     change, short, least = Change(), [], SHORT
     descriptor_ns = evidence.machine.costs.dma.descriptor(SHORT) / evidence.machine.dma_engines
     for step, transfer in evidence.transfers:
@@ -211,14 +211,14 @@ def short_runs(evidence: Evidence) -> Change:
 
 @rule("one-issuer")
 def one_issuer(evidence: Evidence) -> Change | None:
-    """Find an engine that triggers many small transfers, which takes it longer than they move."""
+    """Find an engine that triggers many small transfers, which takes longer than moving their data."""
     by_line: dict[object, list[tuple[Costed, int]]] = defaultdict(list)
     for step, transfer in evidence.transfers:
         if step.location is not None and transfer.hbm_bytes < LARGE:
             by_line[step.where[0], step.location.file, step.location.line].append((step, transfer.hbm_bytes))
     change, triggers = Change(), []
     for steps in by_line.values():
-        together = LARGE + 1                    # bytes that go with one transfer
+        together = LARGE + 1                    # most bytes of one transfer
         for step, nbytes in steps:
             together += nbytes
             if together > LARGE:
@@ -261,7 +261,7 @@ def no_overlap(evidence: Evidence) -> Change | None:
 
 
 # -- engines -----------------------------------------------------------------------------------------------------------
-BOTH = Engine.VECTOR, Engine.SCALAR     # engines that can do each other's elementwise work
+BOTH = Engine.VECTOR, Engine.SCALAR     # pairs of engines that can do each other's elementwise work
 
 
 def evicts(step: Costed) -> bool:
@@ -280,7 +280,7 @@ def shared_out(evidence: Evidence, evictions: bool, text: str) -> Change | None:
              and (costs.other is not None or s.instruction.work_of(s.op).law in costs.laws)]
     loaded_ns = sum(s.entry[1] for s in steps)
     both_ns = loaded_ns + sum(evidence.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
-    gap = min(loaded_ns, busy - idle)              # other work may be at another time
+    gap = min(loaded_ns, busy - idle)              # work of other kinds may be at other times
     if gap <= 0.0:
         return None
     share, change = min(1.0, gap / both_ns), Change(lines=lines_of(steps))
@@ -332,7 +332,8 @@ def ramp(evidence: Evidence) -> Change | None:
     lost = Counter[Where]()
     costs = evidence.machine.costs.engines[Engine.TENSOR].ramp
     states = evidence.run.ramp_states()
-    if costs is None or all(state.lost_ns < costs.window_ns for state in states.values()):  # each kernel has one ramp
+    # a core has only one engine with a ramp
+    if costs is None or all(state.lost_ns < costs.window_ns for state in states.values()):
         return None
     record = evidence.run.record
     entries = {agent.number: agent.stream.entries for agent in evidence.run.agents}
@@ -352,8 +353,8 @@ def ramp(evidence: Evidence) -> Change | None:
 
 
 def lost_without_waits(evidence: Evidence, number: int, costs: Ramp) -> float:
-    """Return the ns that the ramp still costs an engine whose work begins at full speed and never waits: work on part
-    of the rows may lose its speed again."""
+    """Return the ns that the ramp costs an engine even if its work begins at full speed and never waits: work on part
+    of the rows may lose full speed again."""
     state, end, stream = RampState(costs), 0.0, evidence.run.agents[number].stream
     state.begin_at_full_speed(end)
     for agent, position in zip(evidence.run.record.agent, evidence.run.record.position):
@@ -435,11 +436,13 @@ def few_partitions(evidence: Evidence) -> Change:
     return change
 
 
-WITHIN = ("multiply", "bypass"), ("add", "bypass"), ("multiply", "add")     # what an activation does first
+# the operations that an activation can do first
+WITHIN = ("multiply", "bypass"), ("add", "bypass"), ("multiply", "add")
 
 
 def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
-    """Return whether an activation that reads the result of an instruction of ``WITHIN`` can do its work as well."""
+    """Return whether an activation that reads the result ``use`` of a multiplication or addition can do that operation
+    itself."""
     return (isinstance(op, ActivationOp) and use.field == "src" and footprint_of(before.dst) == use.region
             and op.scale is None and op.imm == 1.0 and (op.bias is None or "add" not in (before.op0, before.op1)))
 

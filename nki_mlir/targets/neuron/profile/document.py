@@ -32,15 +32,16 @@ from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import timing_of
 
 VERSION = 1
-SLICES = 1_000_000              # more are thinned
+SLICES = 1_000_000              # most slices: more are merged
 BINS = 400                      # bins of the bandwidth over time
-HELD = 100_000                  # values on chip that are shown
-LEVELS = 200_000                # times at which a memory's level is shown
+HELD = 100_000                  # most values on chip that are shown
+LEVELS = 200_000                # most times at which a memory's level is shown
 Document = dict[str, Any]
 
 
 def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True) -> Document:
-    """Return the document of a finished run. ``texts``: of instructions, which figures do not need."""
+    """Return the document of a finished run. ``texts``: whether it has the texts of instructions, which figures do not
+    need."""
     timing = timing_of(run)
     slices = slices_of(run, texts)
     launch = timing.launch_ns
@@ -194,7 +195,7 @@ Row = tuple[int, float, float, int, int, float, int, int, int]
 
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
     """Merge neighbours of a track, under the name of the longest, until at most ``limit`` slices remain."""
-    every = -(-len(rows) // max(1, limit // 2))         # tracks end with groups that are not full
+    every = -(-len(rows) // max(1, limit // 2))         # the last group of a track may be smaller
     merged: list[Row] = []
     at = 0
     while at < len(rows):
@@ -238,7 +239,8 @@ def _memory(run: TimedMachine, occupants: list[Occupant]) -> tuple[Document, lis
 
 
 def _bandwidth(slices: Slices, total: float) -> Document:
-    """Return bytes a ns to and from HBM in bins of one length; the bytes of a transfer spread evenly over its time."""
+    """Return bytes per ns to and from HBM in bins of equal length; the bytes of a transfer are distributed evenly over
+    its time."""
     width = total / BINS
     rate = [0.0] * BINS
     for track, begin, end, number in zip(slices.track, slices.begin, slices.end, slices.instruction):
@@ -342,7 +344,7 @@ LONG = 1 << 14                  # elements of a partition for which an instructi
 
 
 def ceilings(machine: Machine, cores: int) -> dict[str, float]:
-    """Return the operations a ns of each engine that computes, by its fastest law; for the tensor engine by one
+    """Return the operations per ns of each engine that computes, by its fastest law; for the tensor engine in one
     pass."""
     tensor = machine.costs.engines[Engine.TENSOR]
     peak = 2 * machine.partitions * machine.stationary_free_max * machine.clocks[Engine.TENSOR] * cores

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from nki_mlir.targets.neuron.timing.result import Figures
 
-BOUND = 0.8                     # share of the time from which on a busy resource bounds a kernel
+BOUND = 0.8                     # least share of the time for which a busy resource bounds a kernel
 
 
 class SourceLine(TypedDict):

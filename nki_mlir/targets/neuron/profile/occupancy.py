@@ -18,7 +18,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.timing.machine import TimedCore, TimedMachine
 
 Where = tuple[int, int]         # agent and position in its stream
-BUCKET = 2048                   # bytes of a partition whose values are searched together
+BUCKET = 2048                   # bytes of a bucket, whose values are searched together
 
 
 class Footprint(NamedTuple):

@@ -33,16 +33,17 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
     packets = Packets([], [], [], [], [], [])
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
     free = {core: [0.0] * run.machine.dma_engines for core in run.cores}
-    for event, movement in record.movements.items():            # in the order in which they were triggered
+    # the DMA engines move transfers in the order in which they were triggered
+    for event, movement in record.movements.items():
         agent = run.agents[record.agent[event]]
         transfer = agent.stream.details[record.position[event]]
         assert isinstance(transfer, TimedTransfer)
         free_at = free[agent.core]
-        if transfer.under_way:                                  # a collective's links move it
+        if transfer.under_way:                                  # links between devices move a collective
             continue
         parts = transfer.parts
         if max(free_at) <= movement.first and parts[0] and parts.count(parts[0]) == len(parts) == len(free_at):
-            free_at[:] = [movement.end] * len(free_at)  # each moves as many bytes, from the same time on
+            free_at[:] = [movement.end] * len(free_at)  # each engine moves as many bytes, from the same time on
             packets.add(slice_of[event], len(free_at), launch + movement.first, launch + movement.end,
                         parts[0] / sum(parts))
             continue

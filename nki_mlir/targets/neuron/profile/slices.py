@@ -25,7 +25,7 @@ from nki_mlir.targets.neuron.timing.result import StallCauses
 from nki_mlir.targets.neuron.timing.transfers import moved
 
 ENGINE, QUEUE = "engine", "queue"
-ROUNDING = 1e-6                 # ns: times that differ by less are equal
+ROUNDING = 1e-6                 # ns: times that differ by less count as equal
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ NO_TRAFFIC = Traffic()
 
 
 def traffic_of(op: Op | Control) -> Traffic:
-    """Return the traffic of an instruction, by the shapes of its tiles; of the tensor engine with its operations."""
+    """Return the traffic of an instruction, by the shapes of its tiles; for the tensor engine also its operations."""
     if isinstance(op, Control):
         return NO_TRAFFIC
     counts = dict.fromkeys(Traffic._fields, 0)
@@ -140,7 +140,7 @@ def passes_of(op: Op | Control, generation: int) -> float:
 class Executed:
     """An instruction of a stream; it may have run several times. ``variable``: the first tensor in HBM that a transfer
     moves; ``partitions``: its partitions on chip. ``passes``: the weight of an operation of the tensor engine in the
-    vendor's figures, by its dtype; for bfloat16 it is 1. ``law``: of its work on its engine."""
+    vendor's figures, by its dtype; for bfloat16 it is 1. ``law``: the name of the law of its work on its engine."""
 
     core: int
     engine: str
@@ -180,7 +180,7 @@ class Slices:
     iterations: StreamIterations = field(default_factory=lambda: StreamIterations([], [], [], []))
     edges: list[tuple[int, int]] = field(default_factory=list)
     of_event: "array[int]" = field(default_factory=lambda: array("i"))     # the slice of an event on its engine
-    of_transfer: dict[int, int] = field(default_factory=dict)           # and that on its queue
+    of_transfer: dict[int, int] = field(default_factory=dict)           # the slice of an event on its queue
 
     def __len__(self) -> int:
         return len(self.track)
@@ -244,7 +244,8 @@ def _put_in_order(run: TimedMachine, slices: Slices) -> None:
 
 
 def _transfers(run: TimedMachine, slices: Slices, numbers: list[list[int]], launch: float) -> None:
-    lanes: dict[tuple[int, str], list[tuple[float, int]]] = {}          # by queue: end of use of each lane, its track
+    # by queue: the end of the last slice of each lane, and the lane's track
+    lanes: dict[tuple[int, str], list[tuple[float, int]]] = {}
     for event, movement in sorted(run.record.movements.items(), key=lambda item: item[1].begin):
         agent = run.agents[run.record.agent[event]]
         core, position = run.cores.index(agent.core), run.record.position[event]
@@ -275,7 +276,7 @@ def _instructions(run: TimedMachine, slices: Slices, texts: bool) -> list[list[i
         core, agent_numbers = run.cores.index(agent.core), list[int]()
         for position, instruction in enumerate(agent.stream.instructions):
             nbytes = getattr(agent.stream.details.get(position), "hbm_bytes", 0)
-            # As in assembly, without waits and signal.
+            # The text is as in assembly, without waits and signal.
             text = operation_text(instruction.op, instruction.queue) if texts else ""
             key = agent.number, text, instruction.location, nbytes, form_of(instruction)
             number = alike.get(key)

@@ -12,7 +12,7 @@ from rich.text import Text
 from nki_mlir.targets.neuron.profile.document import Document
 from nki_mlir.targets.neuron.timing.result import duration, with_interval
 
-LINES = 8                       # source lines that are shown
+LINES = 8                       # most source lines that are shown
 WIDTH = 24                      # characters of a bar
 
 

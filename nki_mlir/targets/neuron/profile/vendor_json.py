@@ -12,7 +12,7 @@ from nki_mlir.targets.neuron.profile.vendor_tables import Row, vendor_tables
 SAME = ("opcode", "operands", "compiler_opcode", "compiler_operands", "hlo_name", "layer", "hbm_read_bytes",
         "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes", "psum_read_bytes", "psum_write_bytes", "raw_flops",
         "tensor_instruction_type")
-LOCATIONS = "nki_source_location", "bir_debug_info_source_location"        # text, empty where there is none
+LOCATIONS = "nki_source_location", "bir_debug_info_source_location"        # fields of text, empty if there is none
 
 
 def vendor_json(document: Document, summary: dict[str, Any]) -> dict[str, Any]:

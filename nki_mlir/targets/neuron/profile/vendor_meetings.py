@@ -47,7 +47,7 @@ def collective_rows(document: Document, transfers: Sequence[Row], ids: Mapping[i
 
 
 def barrier_rows(document: Document) -> list[Row]:
-    """Return a row for each engine at each barrier of a launch's cores, from when it gets there until it goes on."""
+    """Return a row for each engine at each barrier of a launch's cores, from its arrival until it continues."""
     instructions, slices, tracks = document["instructions"], document["slices"], document["tracks"]
     waits_for_cores = document["causes"].index(CORES) if CORES in document["causes"] else -1
     rows = list[Row]()

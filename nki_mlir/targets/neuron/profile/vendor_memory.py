@@ -53,7 +53,7 @@ def hbm_rows(document: Document) -> list[Row]:
 
 
 def usage_tables(document: Document) -> dict[str, list[Row]]:
-    """Return the occupancy of memories at each time at which it changes, and the bytes a second to and from HBM."""
+    """Return the occupancy of memories at each time at which it changes, and the bytes per second to and from HBM."""
     machine = machine_named(document["timing"]["target"])
     lanes, room = document["memory"]["partitions"], document["memory"]["bytes_per_partition"]
     bank = machine.psum_bank_bytes
@@ -70,7 +70,7 @@ def usage_tables(document: Document) -> dict[str, list[Row]]:
     return tables | _bandwidth(document)
 
 
-Box = tuple[int, int, int, int]                         # partitions from and to, bytes from and to
+Box = tuple[int, int, int, int]                         # first and end of partitions, first and end of bytes
 
 
 def _levels(document: Document, core: int, space: str, full_box: Box, parts: Sequence[Box]
@@ -115,7 +115,7 @@ def _allocations(document: Document) -> list[Row]:
 
 
 def _bandwidth(document: Document) -> dict[str, list[Row]]:
-    """Return bytes a second in bins; all transfers go to or from HBM."""
+    """Return bytes per second in bins; all transfers go to or from HBM."""
     dma, moved, rows = document["dma"], 0.0, list[Row]()
     for k, rate in enumerate(dma["bytes_per_ns"]):
         moved += rate * dma["bin_ns"]

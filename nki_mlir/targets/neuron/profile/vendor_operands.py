@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from nki_mlir.scalar.dtypes import BY_ASM
 
-TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?"     # partitions where they are not the instruction's
+# the partitions of a tile, if they differ from the instruction's
+TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?"
 QUEUE = re.compile(r"\bqueue=(\d+)")
 FUNCTION = re.compile(r"^ACTIVATE\S* fn=([\w.]+)")
 PATTERN = re.compile(rf"^MATMUL(?:_DOUBLE_ROW)? (?:\w+=1 )*dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
@@ -66,7 +67,8 @@ def patterns_of(text: str) -> dict[str, OperandPattern]:
     channels = CHANNELS.search(text)
     for name, dtype, start, steps, counts, partitions in OPERAND.findall(text):
         shape, apart = ([int(number) for number in column.split(",") if number][::-1] for column in (counts, steps))
-        if start.startswith("0x") and channels is not None:             # partitions are not a step of bytes
+        # the dimension of partitions has no step in bytes
+        if start.startswith("0x") and channels is not None:
             shape = [int(partitions or channels[1]), *shape]
         patterns[name] = OperandPattern(dtype, start, shape, apart)
     return patterns

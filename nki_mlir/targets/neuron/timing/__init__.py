@@ -11,8 +11,8 @@ __all__ = ["Timing", "time_programs"]
 
 
 def time_programs(programs: Sequence[Program], mode: str = "optimized") -> Timing:
-    """Return the time of programs that run together, each on its own core. Raise ``Deadlock`` if engines wait for each
-    other for ever.
+    """Return the time of programs that run together, each on a separate core. Raise ``Deadlock`` if engines wait for
+    each other for ever.
 
     An engine does not take a branch on a number from memory the first time, takes it the second time, and so on.
     """

@@ -29,7 +29,7 @@ class DmaEngines:
     HBM, and ``moving_ns``, the mean time that its DMA engines move data.
 
     Of the last transfer: when its first byte moved (``begin``), which event it waited for at the last DMA engine
-    (``preceding``; -1: none), when each engine had moved its part (``ends``), and whether all had at once.
+    (``preceding``; -1: none), when each engine had moved its part (``ends``), and whether all had moved theirs at once.
     """
 
     dma_engines: int

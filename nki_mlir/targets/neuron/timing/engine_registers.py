@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The registers of the timed machine's engines: what control instructions compute, and which branches are taken."""
+"""The registers of the timed machine's engines: results of control instructions, and the branches that are taken."""
 
 from collections.abc import Sequence
 
@@ -31,8 +31,8 @@ from nki_mlir.targets.neuron.timing.streams import Stream
 from nki_mlir.targets.runtime.compiled_class import int_array, new_array
 
 HALF, ALL_BITS = 1 << 31, (1 << 32) - 1
-UNKNOWN = 1 << 40               # in a register: what a load from memory has written, if nobody knows it
-DIVISION = -2                   # in place of a position: an instruction divides by 0
+UNKNOWN = 1 << 40               # the content of a register after a load from memory whose value is unknown
+DIVISION = -2                   # returned instead of a position if an instruction divides by 0
 
 
 class EngineRegisters(StreamColumns):
@@ -77,7 +77,8 @@ class EngineRegisters(StreamColumns):
             else:
                 lhs = self.computed(self.operators[at], lhs, rhs)
         if control == BRANCH:
-            if lhs == UNKNOWN:                          # not taken the first time, taken the second, and so on
+            # an undecided branch is not taken the first time, taken the second time, and so on
+            if lhs == UNKNOWN:
                 self.visited[at] += 1
                 lhs = 1 - self.visited[at] % 2
             return self.targets[at] if lhs != 0 else -1

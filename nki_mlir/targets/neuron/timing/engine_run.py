@@ -2,8 +2,8 @@
 """The rules of the timed machine: an engine advances by itself until it reads what other engines change.
 
 These are semaphores, ports and the DMA engines; before such a read, all other engines advance to the same time. Streams
-and state are columns of numbers, so that the methods also run as machine code. The run stops where it needs more room,
-and where cores meet: ``machine.py`` makes room and lets them meet.
+and state are columns of numbers, so that the methods also run as machine code. The run stops if it needs more room, and
+if cores synchronize: ``machine.py`` makes room and synchronizes them.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,15 @@ from nki_mlir.targets.neuron.timing.stream_columns import CLEAR, NONE
 from nki_mlir.targets.neuron.timing.streams import CONTROL, MEETING, NEAR, PSUM_PORT, SBUF_PORT, TRANSFER, WORK, Stream
 from nki_mlir.targets.runtime.compiled_class import CompiledClass, int_array, longer, new_array, new_floats
 
-PAYS_OFF = 20_000               # instructions of programs that run as Python while there is no machine code
-ROOM = 64                       # signals, and times at which engines come back, that one instruction adds at most
+PAYS_OFF = 20_000               # most instructions of programs that run as Python if there is no machine code
+# most changes and events that one instruction adds: signals, and times at which engines come back
+ROOM = 64
 PORTS = (PSUM_PORT | SBUF_PORT) + 1
-NOTHING, OTHER, RESULT = range(3)   # what an instruction reads: RESULT, that of an earlier one; OTHER, of one between
-# Why the run stops: it needs room; an engine is at a meeting; it triggers its part of a transfer of several cores; a
-# register is divided by 0; more instructions than the limit.
+# answers of ``awaits``: RESULT, an instruction reads the result of an earlier one; OTHER, that of one in between, or no
+# tile
+NOTHING, OTHER, RESULT = range(3)
+# Why the run stops: it needs room; an engine waits for other cores; an engine triggers its part of a transfer of
+# several cores; an instruction divides by 0; more instructions than the limit have run.
 FULL, MEETS, SHARES, DIVIDES, EXCEEDS = range(5)
 
 
@@ -150,7 +153,7 @@ class EngineRun(EventQueue, EngineRegisters):
 
     # -- the run -------------------------------------------------------------------------------------------------------
     def run(self, room: int) -> None:
-        """Let the engines advance, until none can, or until the run stops. ``room``: how many events there may be."""
+        """Let the engines advance until none can, or until the run stops. The run has room for ``room`` events."""
         if self.stopped >= 0:
             agent = self.stopped
             self.stopped = -1
@@ -177,7 +180,7 @@ class EngineRun(EventQueue, EngineRegisters):
             looks = kind != WORK or port != 0 or self.waits_start[at] < self.waits_start[at + 1]
             if looks:
                 if free > time:
-                    if self.events > 0 and self.times[0] < free:        # another engine advances first
+                    if self.events > 0 and self.times[0] < free:        # another engine has to advance first
                         self.come_back(agent)
                         return
                     time = free
@@ -270,7 +273,8 @@ class EngineRun(EventQueue, EngineRegisters):
         self.push(time, agent)
 
     def come_back(self, agent: int) -> None:
-        """Let an engine look at its instruction when it is free, or later if a semaphore reaches its value later."""
+        """Schedule the next attempt of an engine to start its instruction: when it is free, or later if a semaphore
+        reaches its value later."""
         at = self.at[agent]
         for wait in range(self.waits_start[at], self.waits_start[at + 1]):
             if self.values[self.wait_semaphores[wait]] < self.wait_values[wait]:
@@ -309,7 +313,7 @@ class EngineRun(EventQueue, EngineRegisters):
         self.wake(agent, semaphore)
 
     def wake(self, agent: int, semaphore: int) -> None:
-        """Let a suspended engine come when the semaphore reaches its value, if that time is known."""
+        """Schedule a suspended engine for the time at which the semaphore reaches its value, if that is known."""
         shown, change = self.values[semaphore], self.heads[semaphore]
         while change >= 0:
             shown += self.change_amounts[change]
@@ -348,7 +352,7 @@ class EngineRun(EventQueue, EngineRegisters):
 
     # -- results of the same engine ------------------------------------------------------------------------------------
     def note_result(self, agent: int, time: float, event: int) -> None:
-        """Note when the engine may read the result of its latest instruction."""
+        """Record when the engine may read the result of its latest instruction."""
         count = self.recent_count[agent]
         k = agent * NEAR + count % NEAR
         self.recent[k], self.recent_events[k], self.recent_count[agent] = time, event, count + 1
@@ -372,7 +376,8 @@ class EngineRun(EventQueue, EngineRegisters):
         return -1
 
     def awaits(self, before: int, at: int) -> int:
-        """Return whether an instruction reads what an earlier one of its engine has written."""
+        """Return which result an instruction reads, if an earlier one of its engine is at ``before``: see
+        ``NOTHING``."""
         if self.reads_start[at] == self.reads_start[at + 1]:
             return OTHER
         if not self.uses_result(at, before):
@@ -401,11 +406,11 @@ class EngineRun(EventQueue, EngineRegisters):
             self.notes.note_movement(event, earliest, dma.begin, end, notified, dma.preceding, met)
         if semaphore < 0:
             return
-        if dma.at_once or self.amounts[at] != dma.dma_engines:      # one signal when all DMA engines are done
+        if dma.at_once or self.amounts[at] != dma.dma_engines:      # one signal if all DMA engines are done at once
             self.signal_movement(semaphore, notified, self.amounts[at], event)
             return
         time, count = -1.0, 1
-        while count > 0:                                # in the order of the times
+        while count > 0:                                # sorted by time
             after, count = inf, 0
             for k in range(dma.dma_engines):
                 if dma.ends[k] > time and dma.ends[k] < after:

@@ -5,7 +5,7 @@ from nki_mlir.targets.runtime.compiled_class import new_array, new_floats
 
 
 class EventQueue:
-    """``events``: how many there are. The first has the time ``times[0]`` and the number ``numbers[0]``."""
+    """A queue of ``events`` events. The first one has the time ``times[0]`` and the number ``numbers[0]``."""
 
     events: int
     times: list[float]

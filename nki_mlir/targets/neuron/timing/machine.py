@@ -2,9 +2,9 @@
 """The timed machine executes streams in order, event by event, without values: semaphores, ports, transfers, meetings.
 
 ``engine_run.py`` has the rules of engines, semaphores, ports and transfers; this module has the cores, and what they do
-when they meet. The machine computes registers, so loops run their actual number of iterations. It does not know numbers
-in memory, unless the caller passes them: if a branch depends on one, the engine does not take the branch the first
-time, takes it the second time, and so on in turn, so that a run-time loop has one iteration.
+when they synchronize. The machine computes registers, so loops run their actual number of iterations. It does not know
+numbers in memory, unless the caller passes them: if a branch depends on one, the engine does not take the branch the
+first time, takes it the second time, and so on in turn, so that a run-time loop has one iteration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from nki_mlir.targets.neuron.timing.streams import Occasion, Stream, streams_of
 from nki_mlir.targets.runtime.compiled_class import with_lists
 
 EVENT_LIMIT = 50_000_000
-NOTED = 8_192                   # events between which the run pauses to record them
+NOTED = 8_192                   # events after which the run pauses to record them
 Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # values that an engine of a core loads into registers, in order
 
 
@@ -48,7 +48,7 @@ def computed_if_known(name: str, lhs: int | None, rhs: int | None) -> int | None
 
 
 class Gathering:
-    """The engines that have reached a meeting, and the transfers that other cores' parts complete."""
+    """The engines that have reached a synchronization of cores, and the transfers that other cores' parts complete."""
 
     def __init__(self) -> None:
         self.engines: list[int] = []
@@ -62,8 +62,8 @@ class EventLimit(NkiMlirError):
 
 
 class TimedMachine:
-    """Run programs once, each on its own core. ``record`` has the executed instructions, unless ``records`` is false;
-    ``end`` is the time at which the last one is complete.
+    """Run programs once, each on a separate core. ``record`` has the executed instructions, unless ``records`` is
+    false; ``end`` is the time at which the last one is complete.
 
     ``mode`` names how the programs were compiled. More than ``limit`` instructions raise ``EventLimit``. Without
     ``ramps`` each engine always works at full speed.
@@ -131,7 +131,7 @@ class TimedMachine:
 
     # -- where the run stops -------------------------------------------------------------------------------------------
     def go_on(self, state: EngineRun, is_code: bool) -> None:
-        """Do what the run has stopped for, so that it may go on."""
+        """Handle the reason for which the run has stopped, so that it can continue."""
         agent = self.agents[state.stopped]
         if state.stop_reason == MEETS:
             self.arrive(agent, state)
@@ -158,12 +158,13 @@ class TimedMachine:
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
     def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
-        """Return the next meeting of this kind that the agent's core has not attended."""
+        """Return the next synchronization of this kind that the agent's core has not attended."""
         met = self.counts[agent.core, occasion] = self.counts.get((agent.core, occasion), 0) + 1
         return self.gatherings.setdefault((occasion, met), Gathering())
 
     def arrive(self, agent: Agent, state: EngineRun) -> None:
-        """Let an engine reach a meeting. It waits until all have; the last one resumes them."""
+        """Let an engine reach a synchronization of cores. It waits until all have reached it; the last one resumes the
+        others."""
         occasion = agent.stream.details[self.position(agent, state)]
         assert isinstance(occasion, Occasion)
         gathering = self.gathering(agent, occasion)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The speed of an engine whose current must not rise at once: full only while the engine is used enough.
 
-The engine counts its use in windows that follow each other from the start of the run, as a hardware counter does. The
+The engine counts its use in successive windows from the start of the run, as a hardware counter does. The
 count of a device varies about that of the model, so an engine whose use is near the threshold changes its speed sooner
 or later. The model keeps the probability of full speed, and work takes its expected time.
 """
@@ -32,7 +32,7 @@ class RampSpeed:
     end_of_window: float
 
     def __init__(self, ramp: Ramp | None) -> None:
-        """``ramp``: None: the engine always has full speed."""
+        """If ``ramp`` is None, the engine always has full speed."""
         self.rate, self.window, self.threshold, self.spread = 1.0, inf, 0.0, 1.0
         if ramp is not None:
             self.rate, self.window = float(ramp.rate), float(ramp.window_ns)
@@ -67,7 +67,7 @@ class RampSpeed:
         self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
         self.used = 0.0
         self.end_of_window += self.window
-        if time >= self.end_of_window:           # nothing was used in the windows between
+        if time >= self.end_of_window:           # the engine did not work in the windows in between
             self.full *= self.enough(0.0)
             between = time - self.end_of_window
             self.end_of_window += between - fmod(between, self.window) + self.window
@@ -78,7 +78,7 @@ class RampSpeed:
 
 
 class RampState(RampSpeed):
-    """The same, with what profiles show.
+    """The speed of an engine, with what profiles show.
 
     ``limited`` are the times in which less than full speed was more probable, from the start of the first
     instruction to the end of the last one; ``lost_ns`` is the time that full speed would have saved.

@@ -52,7 +52,7 @@ class Record:
         return len(self.agent)
 
     def finish(self) -> None:
-        """Let transfers be complete when other engines know it, at the end of the run."""
+        """Set the completion of transfers to the time at which other engines know it, at the end of the run."""
         for event, movement in self.movements.items():
             self.complete[event] = movement.seen
 
@@ -117,7 +117,7 @@ def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]
             yield (event, ISSUE if event in record.movements else RUNS, start, time)
             time = start
         reason, cause = record.why[event], record.cause[event]
-        while reason == MEETING and cause >= 0:        # the last to arrive began when the meeting did
+        while reason == MEETING and cause >= 0:        # the engine that arrived last began when the synchronization did
             event = cause
             reason, cause = record.why[event], record.cause[event]
         if reason == BEGIN or cause < 0:

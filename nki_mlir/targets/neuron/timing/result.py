@@ -36,7 +36,8 @@ MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores at
 
 
 class CoreFigures(TypedDict):
-    """The figures of one core. ns by engine: ``busy`` with work and with triggering transfers, ``stall`` by cause."""
+    """The figures of one core. Times are ns by engine: ``busy`` with work and with triggering transfers, ``stall`` by
+    cause."""
 
     busy_ns: dict[str, float]
     stall_ns: dict[str, dict[str, float]]
@@ -181,7 +182,7 @@ class EngineTime(NamedTuple):
 
 
 def _engine_times(run: TimedMachine) -> list[EngineTime]:
-    """Return the times of each agent. Times are added in the order in which they passed."""
+    """Return the times of each agent. Times are added in the order of the run."""
     agents, record, cause_of = run.agents, run.record, StallCauses(run).of
     entries = [agent.stream.entries for agent in agents]
     busy, ends, counts = [0.0] * len(agents), [0.0] * len(agents), [0] * len(agents)
@@ -227,15 +228,15 @@ class StallCauses:
         return stream.engine.value
 
     def at_barrier(self, number: int, position: int) -> bool:
-        """Return whether a control instruction counts a semaphore at which engines meet; other semaphores signal an
-        engine's progress."""
+        """Return whether a control instruction counts a semaphore by which engines synchronize; other semaphores signal
+        an engine's progress."""
         update = self.streams[number].instructions[position].update
         return update is None or meets(self.semaphores[number][update.semaphore].name)
 
 
 @lru_cache
 def meets(semaphore: str) -> bool:
-    """Return whether engines meet at a semaphore of this name."""
+    """Return whether engines synchronize by a semaphore of this name."""
     return MEETING_POINT.fullmatch(semaphore) is not None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the engines of the timed machine do, as rows of numbers that methods write which also run as machine code."""
+"""A record of what the timed machine does, as rows of numbers: the methods that write them also run as machine code."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 from nki_mlir.targets.neuron.timing.record import Movement, Record
 from nki_mlir.targets.runtime.compiled_class import new_array, new_floats
 
-EVENT = ("agent", "position", "why", "cause")           # columns of ``Record``; then the later event
+EVENT = ("agent", "position", "why", "cause")           # columns of ``Record``, then the later event
 EVENT_TIMES = ("start", "end", "complete")
 
 
@@ -30,7 +30,7 @@ class RunNotes:
     signal_amounts: list[int]
 
     def __init__(self, room: int, dma_engines: int) -> None:
-        """``room`` 0: nothing is noted."""
+        """With ``room`` 0, nothing is recorded."""
         self.noted = self.moved = self.signalled = 0
         self.room = room
         self.events, self.times = new_array(5 * room), new_floats(3 * room)
@@ -43,7 +43,7 @@ class RunNotes:
 
     def note(self, agent: int, position: int, start: float, end: float, complete: float, why: int, cause: int,
              later: int) -> None:
-        """Note an event. ``later``: the event of the same engine whose result was seen after its own; -1: none."""
+        """Record an event. ``later``: the event of the same engine whose result was seen after this one's; -1: none."""
         events, times, k, t = self.events, self.times, 5 * self.noted, 3 * self.noted
         events[k], events[k + 1], events[k + 2], events[k + 3], events[k + 4] = agent, position, why, cause, later
         times[t], times[t + 1], times[t + 2] = start, end, complete
@@ -51,20 +51,20 @@ class RunNotes:
 
     def note_movement(self, event: int, earliest: float, begin: float, end: float, notified: float, preceding: int,
                       met: int) -> None:
-        """Note a transfer; the arguments are those of ``Movement``."""
+        """Record a transfer; the arguments are those of ``Movement``."""
         movements, times, k = self.movements, self.movement_times, 4 * self.moved
         movements[k], movements[k + 1], movements[k + 2], movements[k + 3] = event, preceding, met, 0
         times[k], times[k + 1], times[k + 2], times[k + 3] = earliest, begin, end, notified
         self.moved += 1
 
     def note_signal(self, time: float, amount: int) -> None:
-        """Note a change of the semaphore of the latest transfer."""
+        """Record a change of the semaphore of the latest transfer."""
         self.signal_times[self.signalled], self.signal_amounts[self.signalled] = time, amount
         self.movements[4 * self.moved - 1] += 1
         self.signalled += 1
 
     def move_to(self, record: Record) -> None:
-        """Append the notes to a record, and begin anew."""
+        """Append the rows to a record, and remove them."""
         first = len(record)
         *events, later = columns(self.events, self.noted, 5)
         for name, column in zip((*EVENT, *EVENT_TIMES), (*events, *columns(self.times, self.noted, 3))):

@@ -88,7 +88,7 @@ class StreamColumns:
         self.amounts = int_array([u[1] for u in updates])
 
     def note_tiles(self, streams: Sequence[Stream]) -> None:
-        """Note the tiles on chip of instructions that an engine executes which waits for its own results."""
+        """Store the tiles on chip of instructions of engines that wait for their own results."""
         numbers: dict[Tile, int] = {}
         starts: tuple[list[int], list[int]] = [0], [0]
         tiles: tuple[list[int], list[int]] = [], []
@@ -108,7 +108,7 @@ class StreamColumns:
         self.boxes = BoxColumns([(tile.space, tile.bounds) for tile in numbers])
 
     def note_details(self, streams: Sequence[Stream], semaphores: Sequence[int]) -> None:
-        """Note transfers, which get numbers in ``timed_transfers``, and control instructions."""
+        """Store transfers, which get numbers in ``timed_transfers``, and control instructions."""
         numbers: dict[TimedTransfer, int] = {}
         count = int(self.first[-1])
         self.transfers, self.is_shared = new_array(count, -1), new_array(count)

@@ -20,13 +20,14 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 WORK, TRANSFER, MEETING, CONTROL, TABLE_LOAD = range(5)         # kinds
 PSUM_PORT, SBUF_PORT = 1, 2
-NEAR = 4                        # instructions further back are complete before the next can start
+# number of latest instructions of an engine that may be incomplete when its next one starts
+NEAR = 4
 
 Entry = tuple[int, float, float, float, int]
 
 
 class Occasion(NamedTuple):
-    """A meeting of several cores: the cores, and a key that distinguishes their meetings."""
+    """A synchronization of several cores: the cores, and a key that distinguishes it from their others."""
 
     members: tuple[int, ...]
     key: object
@@ -66,8 +67,8 @@ class _Builder:
         self.machine, self.number, self.cores = machine, number, cores
         self.transfers = Transfers(machine)
         self.controls: dict[type[isa.Control], Entry] = {}
-        self.works: dict[tuple[Work, float], TimedInstruction] = {}         # of the stream's engine
-        self.holding: dict[tuple[Entry, int], Entry] = {}                   # entries with ports
+        self.works: dict[tuple[Work, float], TimedInstruction] = {}         # memo of the stream's engine
+        self.holding: dict[tuple[Entry, int], Entry] = {}                   # memo of entries with ports
         costs = machine.costs
         self.psum_engines = (Engine.VECTOR, Engine.SCALAR) if costs.psum_port_shared else ()
         self.sbuf_engines = (Engine.VECTOR, Engine.GPSIMD) if costs.sbuf_port_shared and any(
@@ -115,7 +116,7 @@ class _Builder:
         return timed
 
     def add_meetings(self, stream: Stream) -> None:
-        """Mark the instructions of a stream at which its core meets others."""
+        """Mark the instructions of a stream by which its core synchronizes with others."""
         for at, instruction in enumerate(stream.instructions):
             op = instruction.op
             if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
@@ -137,7 +138,8 @@ class _Builder:
 
     # -- kinds ---------------------------------------------------------------------------------------------------------
     def entry(self, kind: int, cost: Cost, port: int = 0) -> Entry:
-        """Return the entry of a cost; an engine is never faster than the fetch of its instructions."""
+        """Return the entry of a cost. An instruction occupies its engine at least as long as the fetch of an
+        instruction takes."""
         busy = max(cost.busy, float(self.machine.costs.control.fetch_ns))
         return kind, busy, cost.result, cost.result_in_engine, port
 
@@ -158,8 +160,8 @@ class _Builder:
         return entry
 
     def occasion(self, op: Meeting) -> Occasion | None:
-        """Return the meeting with other timed cores, or None. Ranks are alike, and the model has them arrive at one
-        time."""
+        """Return the synchronization with other timed cores, or None. Ranks are alike, so the model assumes that they
+        arrive at the same time."""
         members = tuple(op.members(self.number)) if op.between == PROGRAMS else ()
         if self.number not in members or len(members) < 2:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Transfers: how long each DMA engine moves its part of one.
+"""Transfers: how long each DMA engine takes for its part.
 
 DMA engine k moves partitions 8k to 8k + 7 of the on-chip tile, so a tile of 64 partitions occupies half of the engines.
 The engines divide transfers from HBM to HBM evenly. Each engine executes its parts in the order in which the
@@ -28,7 +28,7 @@ class TimedTransfer:
 
     parts: tuple[float, ...]
     hbm_bytes: int
-    loads: bool                 # writes SBUF
+    loads: bool                 # whether it writes SBUF
     under_way: float = 0.0
 
 
@@ -41,7 +41,7 @@ class Transfers:
 
     def of(self, op: Op) -> TimedTransfer:
         if isinstance(op, Collective):
-            return self.work_out(op)                    # members matter, too
+            return self.work_out(op)                    # for collectives, the members also matter
         operands, parts = op.__dict__, [type(op)]            # type: tuple[dict[str, Tile | None], list[object]]
         for field in op.tiles:
             if (tile := operands[field.name]) is not None:
@@ -93,7 +93,7 @@ class Transfers:
 
 def moved(op: Op) -> list[tuple[Tile, int]]:
     """Return each tile of a transfer, with the number of elements that the transfer moves to or from it. For a table
-    whose rows data select, it is the other tile's number."""
+    whose rows data select, it is the number of elements of the other tile."""
     if isinstance(op, DataAddressed):
         piece = prod(op.piece.shape)
         return [(tile, piece if tile is op.table else prod(tile.shape)) for _, tile in op.operands()]

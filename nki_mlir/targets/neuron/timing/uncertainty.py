@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from math import erf, exp, log, sqrt
 from typing import NamedTuple, TypedDict
 
-LEVEL = 0.8                     # share of devices' times that an interval contains
-DEVIATIONS = 1.2816             # deviations of a normal distribution, to either side, that contain that share
-SURE = 0.9                      # probability from which on one of two kernels is called the faster one
+LEVEL = 0.8                     # the share of devices' times that an interval contains
+# standard deviations of a normal distribution to either side of its mean that contain this share
+DEVIATIONS = 1.2816
+SURE = 0.9                      # least probability for which one of two kernels is called the faster one
 # Standard deviation of the logarithm of model / published that complete kernels have in addition to their laws'
 # residuals: with it the intervals hold four of five published latencies (bench/calibration).
 STRUCTURE = 0.12
