@@ -24,12 +24,12 @@ CHAINS = 8                      # in the kernels called stream, which have CHAIN
 BANKS = 4                       # banks of tensor_stream
 BESIDE = 64                     # elements of the work in transfers_beside: in every second round on both engines
 ISSUERS = 3                     # engines that trigger transfers where several do
-SHORT = 64                      # elements of a partition of short transfers, at most
-LONG = 4096 * 4                 # bytes of a partition of long transfers
+SHORT = 64                      # most elements of a partition in short transfers
+LONG = 4096 * 4                 # least bytes of a partition in long transfers
 LANE_BYTES = 128 * 4            # bytes of one float32 element in each partition
-SURE = 2.0                      # standard errors from which on a difference counts
+SURE = 2.0                      # standard errors by which a significant difference exceeds 0
 PRECISE = 0.02                  # relative standard error up to which the measurements determine a number
-UNLIKE = 30.0                   # a device that is this much slower or faster than our model reports other units
+UNLIKE = 30.0                   # times of a device that is this much slower or faster than our model have other units
 
 
 class FittedNumber(NamedTuple):
@@ -80,7 +80,8 @@ Features = Callable[[Measurement], Sequence[float]]
 
 
 def least_squares(name: str, rows: Sequence[Measurement], features: Features, file: str) -> Fitted:
-    """Return the coefficients with the least relative errors. Raise ``BadMeasurements`` if rows do not determine them.
+    """Return the coefficients with the least relative errors. Raise ``BadMeasurements`` if the rows do not determine
+    them.
     """
     times = np.array([row.ns for row in rows], np.float64)
     matrix = np.array([features(row) for row in rows], np.float64) / times[:, None] if rows else np.zeros((0, 1))

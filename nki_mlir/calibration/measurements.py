@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 COLUMNS = ("kernel", "reps", "elements", "ns")
 KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers",
            "transfers_beside")
-SHOWN = 80                      # characters of a line in an error
+SHOWN = 80                      # most characters of a line in an error
 LEAST, MOST = 1e-9, 1e15        # of the numbers of a row, whose squares a fit adds
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Find statements of an eager run whose results no operation reads, or that others overwrite before one reads them.
+"""Find statements of an eager run whose results no operation reads, or other statements overwrite first.
 
-A statement of a loop runs many times: it is dead if no operation reads any of its results. But a statement that
-overwrites its last result in PSUM unread was meant to accumulate.
+A statement of a loop runs many times: it is dead if no operation reads any of its results. A statement that overwrites
+its previous result in PSUM before anything reads it is reported, too: it probably should accumulate.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class DeadStores:
 
     def __init__(self) -> None:
         self.unread: dict[Buffer, dict[Part, Statement]] = {}
-        self.live: set[Statement] = set()                       # statements that a later operation read from
+        self.live: set[Statement] = set()                       # statements of whose results an operation has read one
         self.overwritten: dict[Statement, CheckFinding] = {}
         self.lost_sums: dict[Statement, CheckFinding] = {}
         self.last: Statement = (None, "")
@@ -40,7 +40,7 @@ class DeadStores:
         last_read, self.last_read = self.last_read, only_read
         at_once_again = at and statement[0] and at[:2] == statement[0][:2]
         of_the_same = len(last_read) == len(only_read) and all(map(View.same_elements, last_read, only_read))
-        if name == statement[1] and (at_once_again or (op.mask and of_the_same)):     # it writes its target again
+        if name == statement[1] and (at_once_again or (op.mask and of_the_same)):     # it only updates its target
             self.live.add((at, name))
         if at_once_again and any(view.buffer in self.last_results for view in only_read):
             self.live.add(statement)                            # it assigns one of several results to its target
@@ -55,7 +55,7 @@ class DeadStores:
 
     def note_write(self, op: Op, tile: Tile, view: View, statement: Statement) -> None:
         """Record the write of a tile that the same operation does not read."""
-        if is_register(view.buffer):                            # a condition that a loop reads is not an operation
+        if is_register(view.buffer):                            # a loop that reads a condition is not an operation
             self.live.add(statement)
             return
         covers_view = tile.layout.form.covers_buffer and not op.mask and not op.limits
@@ -75,8 +75,8 @@ class DeadStores:
         earlier[part] = statement
 
     def findings(self, has_idle_loops: bool, results: Sequence[object] = ()) -> list[CheckFinding]:
-        """Return the dead statements of a complete run. The caller reads outputs, and the arrays of private tensors
-        that are ``results``; loops that did not run may read others."""
+        """Return the dead statements of a complete run. The caller reads outputs, and private tensors whose arrays are
+        among ``results``. With ``has_idle_loops``, loops that did not run may read others."""
         unused: dict[Statement, CheckFinding] = {}
         for buffer, parts in () if has_idle_loops else self.unread.items():
             for at, name in parts.values():

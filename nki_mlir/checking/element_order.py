@@ -22,7 +22,7 @@ from nki_mlir.scalar.dtypes import convert
 from nki_mlir.targets.interpreter.execute import Pattern
 from nki_mlir.waist.overlap import may_overlap
 
-MOST_POINTS = 1 << 24           # the largest iteration space that is enumerated
+MOST_POINTS = 1 << 24           # most points of an iteration space that is enumerated
 
 
 class OperandElements(NamedTuple):
@@ -58,7 +58,8 @@ def moves_by_dma(op: Op) -> bool:
 
 def repeated_element(op: Op, views: Sequence[View]) -> tuple[str, tuple[int, ...]] | None:
     """Return the name of the tensor and the index of an element that an instruction which has run wrote twice, with
-    different values; None if there is none. An instruction that adds to its elements may not write one twice at all."""
+    different values; None if there is none. An instruction that adds to its elements must not write any of them
+    twice."""
     if not isinstance(op, DataAddressed) or op.addressed_by_data != "dst" or op.mask or any(
             same_buffer(tile, op.dst) for name, tile in op.sources() if name != "dst"):
         return None
@@ -119,7 +120,7 @@ def selected(op: DataAddressed) -> np.ndarray:
 
 
 def bits(values: np.ndarray) -> np.ndarray:
-    """Return numbers that are equal where the values' bits are."""
+    """Return numbers that are equal if the bits of the values are equal."""
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 

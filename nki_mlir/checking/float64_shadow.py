@@ -20,10 +20,10 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.interpreter.execute import Pattern
 
 Statement = tuple[Location | None, str]             # location and description
-LEAST = 1e-3                    # error of an output, relative to its largest element, that is reported
-ROUNDINGS = 16                  # the error of an output may be this many roundings to the coarsest dtype of a tile
+LEAST = 1e-3                    # least error of an output, relative to its largest element, that is reported
+ROUNDINGS = 16                  # roundings to the coarsest dtype of a tile that an output's error may amount to
 COMPARABLE = 1e-2               # a larger error shows that the reference computes another function in float64
-STEPS = {"floor", "ceil", "rint", "round", "sign", "mod", "trunc"}      # functions that jump
+STEPS = {"floor", "ceil", "rint", "round", "sign", "mod", "trunc"}      # functions with jumps
 
 
 class Loss(NamedTuple):

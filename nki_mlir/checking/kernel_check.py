@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 KINDS_OF = {DeviceRuleWarning: "device-rule", UnwrittenRead: "unwritten-read", RaceWarning: "race",
             OlderFormWarning: "older-form"}
-SEVERITY_OF = {"unwritten-read": ERROR, "older-form": NOTE}             # other warnings are warnings
+SEVERITY_OF = {"unwritten-read": ERROR, "older-form": NOTE}             # other warnings stay warnings
 KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds",
                  "err_local_variable_used_out_of_scope": "lifetime", "NKI-ADDRESS": "lifetime",
                  "err_unexpected_output_dependencies": "race",
                  "err_cannot_update_immutable_parameter": "overwritten-input",
                  "err_mutable_parameter_not_returned": "overwritten-input"}
-ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)  # text of an error that is given as a warning
+ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)  # a prefix of errors that are issued as warnings
 INITIALIZE = "write all of it first, for example with nl.zeros or nisa.memset"
 
 
@@ -66,7 +66,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     if not isinstance(kernel, Kernel):
         raise NotDecorated(found=getattr(kernel, "__name__", f"a value of type {type(kernel).__name__}")).here()
     bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
-    before, diagnostics.shown = diagnostics.shown, {}          # warnings that came earlier count again
+    before, diagnostics.shown = diagnostics.shown, {}          # also reports warnings that have been issued before
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -129,7 +129,8 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
 
     def observed(*arguments: Any, **options: Any) -> EagerBuilder:
         builder = program(*arguments, **options)
-        builder.observer, builder.rules = observer, DeviceRules.WARN  # the observer sees all of them, and none raises
+        # the observer records all of them, and none raises
+        builder.observer, builder.rules = observer, DeviceRules.WARN
         builder.advance = limited(ignore)
         report_forms_of(builder)
         builders.append(builder)

@@ -22,7 +22,7 @@ from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.interpreter.execute import Pattern
 
 LARGEST = float(np.finfo(np.float32).max)
-SHOWN = 4                       # operands whose values a message states
+SHOWN = 4                       # most operands whose values a message states
 ADDS = {"add", "subtract"}      # operations that accumulate
 COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}  # operations whose result has the values of their source
 
@@ -247,8 +247,8 @@ def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callab
 
 
 def infinities(op: Op) -> list[float]:
-    """Return the infinities that the kernel gives to an operation, such as the -inf of a causal mask. A selection
-    with a limit of float32 gives one where its result is narrower, as the documents of ``range_select`` say."""
+    """Return the infinities that a kernel passes to an operation, such as the -inf of a causal mask. A limit of float32
+    in a selection counts as one if the result is narrower (documents of ``range_select``)."""
     constants = [float(v) for v in op.attribute_values().values() if isinstance(v, (float, np.floating))]
     return [float(np.copysign(np.inf, v)) for v in constants if np.isinf(v) or (op.chooses and abs(v) >= LARGEST)]
 

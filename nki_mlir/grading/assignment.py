@@ -32,8 +32,8 @@ from nki_mlir.files import name_source
 from nki_mlir.input_limits import PROGRAMS, TEXT_BYTES
 
 RELAXED_SHARE = 0.95
-PARTS = 1_000                   # of an assignment: each is judged for itself
-KEY_PARTS = 100                 # of the keys in a line: a reader takes the square of their number
+PARTS = 1_000                   # most parts of an assignment: each is judged separately
+KEY_PARTS = 100                 # most dots in the keys of a line: a reader's time grows with the square of their number
 KEY_DOT = re.compile(r"""[\w"'-][ \t]*\.(?=[ \t]*[\w"'-])""")
 OF_PART = {"name", "points", "cases", "hidden", "microseconds", "relaxed_share", "hbm_ratio", "sbuf_bytes", "grid"}
 OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
@@ -63,7 +63,8 @@ class AssignmentPart:
     share: float = RELAXED_SHARE
     hbm_ratio: float | None = None
     sbuf_bytes: int | None = None
-    request: dict[str, Any] = field(default_factory=dict)           # cases, hidden, grid: of the worker's request
+    # the fields cases, hidden and grid of the worker's request
+    request: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Assignment:
     """The contents of an assignment's file. ``request`` is the part of a worker's request that all parts share."""
 
     name: str
-    file: str                   # of a submission that is a directory
+    file: str                   # the Python file in a submission that is a directory
     parts: tuple[AssignmentPart, ...]
     request: dict[str, Any]
 
@@ -106,14 +107,14 @@ class AssignmentText:
                     header = Location(self.file, line, len(text) - len(text.lstrip()))
                 continue
             if re.match(r"\s*\[\s*[^\[]", text) and not re.match(r"\s*\[\s*part\s*\.", text):
-                part = 0                                # a table of the file
+                part = 0                                # a table at the top of the file
             if part == number and field_line is not None and (at := field_line.match(text)):
                 return Location(self.file, line, at.end())
         return header
 
     def number(self, table: dict[str, Any], name: str, default: float | None, number: int = 0, most: float = inf,
                integer: bool = False) -> Any:
-        """Return a positive number of a table, its default where there is none."""
+        """Return a positive number of a table, or its default if the table has none."""
         value = table.get(name, default)
         kinds = (int,) if integer else (int, float)
         fits = value is None or (type(value) in kinds and 0 < value <= most and value <= sys.float_info.max)
@@ -188,7 +189,7 @@ def parsed(text: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib as toml  # start-up: not in Python 3.10
     else:
-        import tomli as toml  # start-up: where the standard library has none
+        import tomli as toml  # start-up: only if the standard library has none
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > KEY_PARTS and len(KEY_DOT.findall(line)) > KEY_PARTS:
             raise ValueError(f"the line has more than {KEY_PARTS} dots in keys (at line {number}, column 1)")

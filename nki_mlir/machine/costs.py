@@ -18,8 +18,8 @@ class Work(NamedTuple):
     """The work of an instruction, independent of any machine. ``law`` names the kind of work, with a variant after a
     dot.
 
-    ``elements`` is the number of elements in a partition that the engine processes, ``turns`` the factor by which it
-    takes longer for each of them, because they are apart in memory.
+    ``elements`` is the number of elements in a partition that the engine processes. ``turns`` is the factor by which
+    each takes longer because elements are apart in memory.
     """
 
     law: str
@@ -33,8 +33,8 @@ NOTHING = Work("nothing")
 
 
 class Cost(NamedTuple):
-    """Times in ns: ``busy`` occupies the engine. After that, other engines see the result ``result`` later, and the
-    engine's next instruction may read it ``result_in_engine`` later."""
+    """Times in ns. The engine is occupied for ``busy``. Other engines see the result ``result`` after that, and the
+    engine's next instruction may read it ``result_in_engine`` after that."""
 
     busy: float
     result: float

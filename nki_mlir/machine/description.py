@@ -10,7 +10,8 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.machine.costs import Cost, Costs, Work
 from nki_mlir.machine.engine import Engine
 
-DEFAULT_TARGET = "trn2"         # of every executor and generation, where neither environment nor kernel names one
+# the default target of every executor and generation, if neither the environment nor the kernel names one
+DEFAULT_TARGET = "trn2"
 
 
 class UnknownTarget(NkiMlirError):
@@ -43,8 +44,8 @@ class Machine:
     moving_free_max: int = 512              # nl.tile_size.gemm_moving_fmax
     psum_free_max: int = 512                # float32 elements of a bank; nl.tile_size.psum_fmax
     bn_stats_max: int = 512                 # elements of a partition that bn_stats takes
-    search_max: int = 16384                 # that searches take
-    topk_list_max: int = 65535              # elements of a list
+    search_max: int = 16384                 # elements of a partition that searches take
+    topk_list_max: int = 65535              # elements of a list of indices
     topk_results_max: int = 32767
     product_banks: int = 1                  # PSUM banks that the result of one nisa.nc_matmul may be in
     array_parts: tuple[int, ...] = (32, 64, 128)        # rows and columns of a part of the tensor engine's array
@@ -56,17 +57,19 @@ class Machine:
     sector_bytes: int = 16                  # bytes that an engine's interface moves at once (architecture guides)
     quadrant: int = 32                      # partitions in groups; start partitions are multiples (architecture guides)
     gpsimd_group: int = 16                  # partitions that one core of the GpSimd engine serves
-    gpsimd_indices_max: int = 4096          # of a gather, for one of its cores
-    gpsimd_send_max: int = 256              # elements of a partition that it sends to another core of the chip
+    gpsimd_indices_max: int = 4096          # elements of a gather for one core of the GpSimd engine
+    gpsimd_send_max: int = 256              # elements of a partition that the engine sends to another core of the chip
     gpsimd_sees_psum: bool = False
-    generates_descriptors: bool = True      # when a transfer is triggered (guide to DGE); else they are in HBM before
-    static_descriptors: bool = False        # by the compiler's option --disable-dge, where the target generates them
+    # whether an engine generates descriptors when it triggers a transfer (guide to DGE); otherwise they are in HBM
+    # before
+    generates_descriptors: bool = True
+    static_descriptors: bool = False        # whether the compiler's option --disable-dge has turned that off
     launch_cores: int = 2                   # most cores of one launch: the cores of a logical core
     semaphores: int = 256                   # an assumption: no document has the number
     semaphore_max: int = 65535              # a semaphore's value has 16 bits
     registers: int = 32                     # scalar registers of an engine, 32 bits each
     dma_engines: int = 16
-    dma_sources_max: int = 16               # of a sum
+    dma_sources_max: int = 16               # operands of a sum
 
     @property
     def psum_bytes_per_partition(self) -> int:
@@ -74,8 +77,8 @@ class Machine:
 
     @cached_property
     def with_static_descriptors(self) -> "Machine":
-        """The machine with the compiler's option ``--disable-dge``: the compiler writes all descriptors to HBM, so that
-        an engine that triggers a transfer generates none."""
+        """Return the machine with the compiler's option ``--disable-dge``: the compiler writes all descriptors to HBM,
+        so that an engine that triggers a transfer generates none."""
         dma = self.costs.dma._replace(issue_ns=self.costs.dma.static_issue_ns)
         return replace(self, generates_descriptors=False, static_descriptors=True, costs=self.costs._replace(dma=dma))
 

@@ -18,9 +18,9 @@ class Engine(Enum):
     SCALAR = "scalar"
     GPSIMD = "gpsimd"
     SYNC = "sync"
-    UNKNOWN = "unknown"         # left to the compiler; resolved before emission
+    UNKNOWN = "unknown"         # left to the compiler, which chooses an engine before emission
 
-    __hash__ = object.__hash__          # each is one object; Enum hashes names, in Python
+    __hash__ = object.__hash__          # hash of the object: Enum would hash its name, in Python
 
     @property
     def asm(self) -> str:
@@ -31,7 +31,7 @@ NAME_OF = {engine: engine.value for engine in Engine}       # looked up faster t
 ENGINE_NAMED = {name: engine for engine, name in NAME_OF.items()}
 _ASM = {Engine.TENSOR: "pe", Engine.VECTOR: "dve", Engine.SCALAR: "act", Engine.GPSIMD: "pool", Engine.SYNC: "sp",
         Engine.UNKNOWN: "any"}
-SHARING = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)     # have instructions in common
+SHARING = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)     # engines with instructions in common
 ENGINES = (Engine.TENSOR, Engine.SCALAR, Engine.VECTOR, Engine.GPSIMD, Engine.SYNC)
 
 
@@ -43,7 +43,8 @@ DOCUMENTED = BITS | frozenset((
     "add", "subtract", "multiply", "maximum", "minimum", "equal", "not_equal", "greater", "greater_equal", "less",
     "less_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "power", "rsqrt", "reciprocal", "abs",
     "abs_max", "abs_min", "square", "relu", "bypass"))
-SINCE = dict.fromkeys(("abs_max", "abs_min", "square", "relu"), 4)      # generation of operators that came later
+# the generation that introduced an operator; the first one for others
+SINCE = dict.fromkeys(("abs_max", "abs_min", "square", "relu"), 4)
 
 
 def engines_of(operator: str) -> tuple[Engine, ...]:
@@ -56,5 +57,5 @@ NO_TABLE = frozenset(("copy", "identity", "sign", "abs", "negative", "square", "
 
 
 def table_of(function: str) -> str:
-    """Return the table set of a function, named after it; an empty name if it needs none."""
+    """Return the name of the table set that a function needs; "" if it needs none."""
     return "" if function in NO_TABLE else function

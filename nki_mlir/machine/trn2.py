@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """trn2: NeuronCore-v3: architecture guide of Trainium2. HBM: 2.9 TB/s of a device with eight cores.
 
-Measured are instructions, by others, with version 2.22 of the vendor's compiler: the entries of the calibration set.
+Others measured instructions, with version 2.22 of the vendor's compiler: the entries of the calibration set.
 """
 
 from nki_mlir.machine import documented

@@ -165,7 +165,7 @@ def kernel_in(file: Path, entry: str) -> Kernel:
         if isinstance(chosen, Kernel):
             return chosen
         inner = getattr(chosen, "kernel", None)
-        if isinstance(inner, Kernel):               # of nki.simulate
+        if isinstance(inner, Kernel):               # a kernel of nki.simulate
             return inner
         current = "neuronxcc" not in file.read_text(encoding="utf-8")
         return CurrentKernel(chosen) if current else Kernel(chosen)

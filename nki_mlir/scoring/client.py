@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Worker processes for their clients: started when first needed, and again when one has ended."""
+"""The clients of worker processes, which they start when first needed, and again after an end."""
 
 import atexit
 import json
@@ -41,10 +41,11 @@ class Scorer:
         if self.process is None or self.process.poll() is not None:
             packages = str(Path(__file__).parents[2])
             path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
-            self.process = subprocess.Popen(        # its first directory of modules is where it starts
+            # Python puts the directory in which it starts on the path of modules
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", "nki_mlir.scoring.worker_process"], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, start_new_session=True, cwd=packages, env=dict(os.environ, PYTHONPATH=path))
-        if self.stopped:                        # in the meantime, by another thread
+        if self.stopped:                        # another thread has stopped it in the meantime
             self.process.kill()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
-RESUBMITTED = 20                # times if workers die, as on a cluster that may take them back at any time
+RESUBMITTED = 20                # tries of a request if workers die, as on a cluster that may end them at any time
 
 
 class NoScheduler(NkiMlirError):
@@ -110,7 +110,8 @@ class Cluster:
         return answer
 
     def send(self, request: Request, answer: "Future[Answer]", tries: int) -> None:
-        """Have a request answered. Submit it again if the scheduler gives up because several workers died with it."""
+        """Submit a request and set its answer. Submit it again, at most ``tries`` times, if the scheduler gives up
+        because several workers died with it."""
         from distributed import KilledWorker  # start-up: an extra
         task = self.client.submit(score_here, request, pure=False, retries=RESUBMITTED)
 
@@ -159,10 +160,11 @@ def score_all(requests: Sequence[Request] | Iterator[Request], workers: "WorkerP
     """Yield each request with its verdict as soon as it is known. Requests with a verdict in the store are not judged
     again.
 
-    ``ahead`` requests for each job are queued at a time. A request without a verdict raises ``ScoringFailed``.
+    At most ``ahead`` requests for each worker are queued at a time. A request without a verdict raises
+    ``ScoringFailed``.
     """
     waiting: dict[Future[Answer], str] = {}
-    sharing: dict[str, list[Request]] = {}              # the requests that wait for one verdict, by their key
+    sharing: dict[str, list[Request]] = {}              # by key, the requests that wait for the same verdict
     pending = iter(requests)
     more_requests = True
     while more_requests or waiting:
@@ -240,7 +242,7 @@ def serve_lines(lines: Iterable[str], settings: Request, workers: "WorkerPool | 
             reply(future.result())
         except CancelledError:                  # Ctrl-C: nobody waits for the answer
             pass
-        except Exception as error:              # the scheduler's: the worker died too often
+        except Exception as error:              # the scheduler cancelled it: the worker died too often
             reply({"error": reason_of(error)})
         finally:
             slots.release()

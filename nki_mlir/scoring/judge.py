@@ -40,8 +40,8 @@ from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 from nki_mlir.targets.neuron.simulator import simulate_cores
 from nki_mlir.targets.neuron.timing.machine import Loaded
 
-HOSTILE = Freedom(backwards=True, fill=0xFF)            # floats are NaN
-LEVEL = 1                                               # of the search for a fast order
+HOSTILE = Freedom(backwards=True, fill=0xFF)            # all floats of this byte are NaN
+LEVEL = 1                                               # the level of the search for a fast order
 
 
 class CapturedProgram:

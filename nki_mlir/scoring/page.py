@@ -96,7 +96,7 @@ def front(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float
 
 
 def history(rows: Sequence[dict[str, Any]]) -> tuple[list[tuple[float, float, str]], list[tuple[float, float]]]:
-    """Return the right candidates by number and time, and the steps of the fastest time so far."""
+    """Return the points (number, time, name) of the right candidates, and the line of the fastest time so far."""
     points, steps = list[tuple[float, float, str]](), list[tuple[float, float]]()
     for number, row in enumerate(rows, 1):
         if row["verdict"] != "right":

@@ -21,7 +21,7 @@ from nki_mlir.scoring.capture import capture_in_sandbox
 from nki_mlir.scoring.reference import Described
 from nki_mlir.scoring.sandbox import CandidateLimits, enter_namespaces, fork_bound
 
-MOST_BYTES = 256 << 20                  # of a message of a process
+MOST_BYTES = 256 << 20                  # most bytes of a message of a process
 HEADER = struct.Struct("!Q")
 
 
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
 
 
 class CaptureRequest(NamedTuple):
-    """A request to the candidate's process: of the reference it contains shapes only."""
+    """A request to the candidate's process. Of the reference, it contains only shapes."""
 
     file: str
     entry: str
@@ -138,7 +138,7 @@ class Nursery:
         group = HEADER.unpack(exactly(self.socket, HEADER.size))[0]
         sent = receive(results, group, request.limits.seconds)
         status = receive(statuses, group, 5.0).data.decode(errors="replace")
-        kill(group)                     # its child processes
+        kill(group)                     # ends its child processes, too
         return Sent(sent.data, sent.ended or ("" if status == "status 0" else status or "SIGKILL"))
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from nki_mlir.scoring.errors import BadReference
 KEYS = {"absolute", "relative", "relative_l2"}
 # Relative L2 error by dtype, if the reference defines no tolerance.
 DEFAULTS = {"float64": 2e-5, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1e-2}
-COARSE = 6e-2                   # of 8-bit floats
+COARSE = 6e-2                   # for 8-bit floats
 
 # A value in a reference: an array, a constant, or a container of these.
 Value = Any
@@ -73,7 +73,7 @@ class Reference:
     updates: tuple[str, ...]
     strict: bool
     transform: Callable[[Value, Value], Value] | None
-    draw: Callable[[int], "Iterator[Trial]"] | None = None      # the trials with another hidden seed
+    draw: Callable[[int], "Iterator[Trial]"] | None = None      # computes the trials with another hidden seed
 
     def for_candidate(self, text: str) -> "Reference":
         """Return the reference with new hidden seeds for a candidate. Raise ``BadReference``."""
@@ -288,6 +288,7 @@ def described(trial: Trial) -> Described:
 
 
 def signatures(trials: Sequence[Trial]) -> list[int]:
-    """Return for each trial the number of the first trial with the same signature, for which a kernel is captured."""
+    """Return for each trial the number of the first trial with the same signature: a kernel is captured once for each
+    of these."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(repr(described(t)), k) for k, t in enumerate(trials)]

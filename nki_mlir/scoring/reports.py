@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from nki_mlir.diagnostics import NkiMlirError, text_of
 
-LONGEST = 2_000                 # characters of a text
+LONGEST = 2_000                 # most characters of a text
 
 
 class Reason(TypedDict):

@@ -38,8 +38,8 @@ class CandidateLimits(NamedTuple):
 
 
 def libraries() -> list[Path]:
-    """Return the directories of Python and its packages, without directories of scripts, which a path may contain; a
-    link to a directory as well, by whose name Python opens files."""
+    """Return the directories of Python and its packages, without directories of scripts, which a path may contain;
+    include links to directories, since Python opens files by the names of links."""
     schemes = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = [Path(p) for p in (*site.getsitepackages(), site.getusersitepackages())]
     linked = [Path(p) for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
@@ -127,7 +127,8 @@ LISTS = {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.chdir", "glob.gl
 PACKAGES = {"socket": "uses the network", "ctypes": "calls a C library", "mmap": "maps memory",
             "http": "uses the network", "urllib": "uses the network", "ftplib": "uses the network",
             "smtplib": "uses the network", "winreg": "uses the registry"}
-MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")        # left unchanged
+# arguments that stay unchanged
+MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")
 CODE = "__code__", "__defaults__", "__kwdefaults__"         # of a function
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Verdicts in an SQLite file, by the content of the requests: an interrupted search continues from it."""
+"""A store of verdicts in an SQLite file, by the content of the requests: an interrupted search continues from it."""
 
 import hashlib
 import json
@@ -63,7 +63,7 @@ class Store:
                     self.connection.execute(TABLE)
                 self.check_schema()
         except StoreFailed:
-            if is_new:                          # no empty file stays where there is no space
+            if is_new:                          # leaves no empty file if there is no space
                 with suppress(OSError):
                     os.remove(file)
             raise
@@ -78,8 +78,8 @@ class Store:
 
     @contextmanager
     def accessed(self) -> Iterator[None]:
-        """Raise ``StoreFailed`` in the ``with`` block where the file cannot be written, or where a verdict in it is not
-        as this class wrote it."""
+        """Raise ``StoreFailed`` if the ``with`` block cannot write the file, or reads a verdict that this class has not
+        written so."""
         try:
             yield
         except NkiMlirError:

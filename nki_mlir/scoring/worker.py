@@ -41,15 +41,15 @@ from nki_mlir.scoring.verdict import CandidateVerdict, verdict_of
 from nki_mlir.scoring.worker_process import FIX
 from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 
-SHOWN = 2_000                   # characters of a candidate's output in its verdict
+SHOWN = 2_000                   # most characters of a candidate's output in its verdict
 SLOW = "give smaller cases, or more seconds"
 MOST_SECONDS, MOST_MEGABYTES = 10_000_000, 1 << 30
 FILE_NAME = re.compile(r"[A-Za-z_][\w-]*\.py", re.ASCII)
-REFERENCES = 8                  # that a worker memoizes
-COLLECTED = 500_000             # objects of a judge, which lives for one candidate, between searches for garbage
+REFERENCES = 8                  # most references that a worker memoizes
+COLLECTED = 500_000             # new objects between garbage collections in a judge, which lives for one candidate
 
 
-Request = dict[str, Any]        # as JSON has it; answers, too
+Request = dict[str, Any]        # a request as a JSON object; answers have the same type
 
 
 class Worker:
@@ -62,8 +62,8 @@ class Worker:
         self.references: dict[tuple[object, ...], Reference] = {}
 
     def reference(self, file: str, changes: Request) -> Reference:
-        """Return the reference in a file, with other cases if ``changes`` has some. It is loaded again when the file
-        changes."""
+        """Return the reference in a file, with other cases if ``changes`` has some. Load the reference again if the
+        file has changed."""
         try:
             status = os.stat(file)
         except OSError as error:
@@ -120,7 +120,8 @@ class Worker:
     def text_of(request: Request) -> tuple[str, str]:
         """Return the candidate's name and text."""
         if "source" in request:
-            source = str(request["source"]).encode(errors="replace").decode()      # JSON has halves of characters
+            # JSON may contain half of a surrogate pair
+            source = str(request["source"]).encode(errors="replace").decode()
             return str(request.get("name") or "candidate.py"), source
         name = str(request["candidate"])
         try:
@@ -133,7 +134,7 @@ class Worker:
 
     def capture(self, file: Path, entry: str, target: str, reference: Reference, limits: CandidateLimits
                 ) -> Captures:
-        """Have the candidate's process capture its kernel. Raise the error that ended it."""
+        """Let the candidate's process capture its kernel. Raise the error that ended the process."""
         numbers = dict.fromkeys(signatures(reference.trials))
         signatures_to_capture = [described(reference.trials[k]) for k in numbers]
         sent = self.nursery.capture(CaptureRequest(str(file), entry, target, signatures_to_capture, limits,
@@ -185,7 +186,7 @@ def limits_of(request: Request) -> CandidateLimits:
     for name, most in (("seconds", MOST_SECONDS), ("megabytes", MOST_MEGABYTES)):
         if request.get(name) is not None:
             numbers[name] = float(request[name])
-            if not 0 < numbers[name] <= most:                           # NaN is not either
+            if not 0 < numbers[name] <= most:                           # also rejects NaN
                 raise ValueError(f"{name} must be more than 0 and at most {most:,}, got {numbers[name]:g}")
     return CandidateLimits(numbers["seconds"], int(numbers["megabytes"] * (1 << 20)))
 
@@ -226,7 +227,7 @@ def printed(file: Path) -> str:
 def warm_up() -> None:
     """Load all modules that candidates need: both generations, captures, executors, streams, times."""
     install(executables=False)
-    import neuronxcc.nki as beta  # start-up: the names are there from here on
+    import neuronxcc.nki as beta  # start-up: loads the names
     import neuronxcc.nki.language as beta_nl
     import nki as current
     import nki.isa as nisa

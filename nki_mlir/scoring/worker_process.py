@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The process of a worker. Where the machine has too little memory to load it, it answers each request with that."""
+"""The process of a worker, which also answers each request if the machine has too little memory to load the worker."""
 
 import json
 import sys

@@ -38,10 +38,11 @@ from nki_mlir.waist.expression import (
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
-DEEP = 32                               # levels of an expression whose instructions are chosen at once
+DEEP = 32                               # most levels of an expression whose instructions are chosen together
 UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}
 Candidate = tuple[type[NisaOp], Engine, dict[str, Any]]
-Step = tuple[Node, str, Node | None, bool]              # value, function, scalar operand, whether it is on the left
+# value, function, scalar operand, whether the operand is on the left
+Step = tuple[Node, str, Node | None, bool]
 
 
 class Cover:
@@ -52,7 +53,7 @@ class Cover:
 
     def __init__(self, emitter: Emitter, nest: TileNest, bring: Callable[[TileOperand], TileOperand]) -> None:
         self.emitter, self.nest, self.extents, self.bring = emitter, nest, nest.extents, bring
-        self.operands: dict[Node, TileOperand] = {}            # values that are in a buffer already
+        self.operands: dict[Node, TileOperand] = {}            # values that are already in a buffer
         self.known_axes: dict[Node, frozenset[int]] = {}
 
     # -- shapes --------------------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ class Cover:
                 if not (isinstance(op, elementwise.TensorTensorOp) and self.divide_rows(op)):
                     self.emitter.emit(cls, engine, dst=dst, **fields)
                 return
-        if dst.dtype is not node.dtype:     # the results of integer arithmetic are integers, which are converted then
+        if dst.dtype is not node.dtype:     # integer arithmetic has integer results, which are then converted
             return self.emitter.copy(dst, self.value(node).tile(self.counts(axes)))
         raise Unsupported(feature=f"'{getattr(node, 'fn', '?')}' computed in {node.dtype} as an engine instruction",
                           instead="compute it in float32")
@@ -343,7 +344,7 @@ def _exact_in_float32(dtype: DType) -> bool:
 
 
 def _exact(value: float | int) -> float:
-    """Return a constant as the attribute of an instruction holds it."""
+    """Return a constant as an attribute of an instruction represents it."""
     if isinstance(value, int) and int(float(value)) != value:
         raise Unsupported(feature=f"the constant {value}, which no float64 holds",
                           instead="build it from smaller ones, with a shift")

@@ -55,7 +55,7 @@ class Emitter:
         return self.emitted[-1].results[0]
 
     def bound(self, extents: tuple[int, ...], limits: Mask) -> None:
-        """Set the bounds that must be checked at run time, for instructions over these extents."""
+        """Set the bounds that instructions over these extents must check at run time."""
         self.extents, self.limits = extents, limits
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Emitter:
             loop = None if tile.access.symbols_used() else outermost_loop(tile.handle, self.insertion_point.block)
             if loop is None:
                 self.moved[key] = self.within_reach(tile)
-            else:                               # once for the loop, which leaves the buffer unchanged
+            else:                               # copied once, before the loop, which leaves the buffer unchanged
                 if (loop, key) not in self.hoisted:
                     inside, self.insertion_point = self.insertion_point, ir.InsertionPoint(loop)
                     self.hoisted[loop, key] = self.within_reach(tile)

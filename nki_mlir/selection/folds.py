@@ -24,8 +24,8 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis
 
 
 class FoldStart(Enum):
-    """The start of a fold: the output's old values, or the identity, at the elements into which it folds active ones or
-    at all elements of the output."""
+    """The start of a fold: the output's old values, or the identity. The identity replaces either only outputs into
+    which active elements fold, or all outputs."""
 
     OLD, ACTIVE, ALL = range(3)
 
@@ -78,15 +78,16 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(selector: Selector, nest: TileNest, start: FoldStart) -> None:
-    nest = nest.arranged(partition_axis(nest))  # the partition axis of the result, or else of the folded values
-    fold = step_by_step_fold(nest)                                   # its forms have the arranged axes
+    # the partition axis of the result or, if it has none, of the folded values
+    nest = nest.arranged(partition_axis(nest))
+    fold = step_by_step_fold(nest)                                   # the forms refer to the arranged axes
     assert fold is not None
     fn, element = fold.fn, nest.expression(fold.value)
     emitter, flags, fresh = selector.emitter, None, start is not FoldStart.OLD
     everything = frozenset(range(1, len(nest.extents)))
     counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if nest.mask:
-        emitter.bound((), ())                               # limits would have to hold only for the active elements
+        emitter.bound((), ())                               # limits only have to hold for the active elements
         cover, flags = masks.cover(selector, nest), touched(selector, nest) if start is not FoldStart.ALL else None
         operand = element
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
@@ -132,7 +133,7 @@ def reduce_tile(selector: Selector, nest: TileNest, fn: str, src: Tile, dst: Til
 
 
 def touched(selector: Selector, nest: TileNest) -> Tile | None:
-    """Return flags: which results of a masked fold have an active element. None if all have one."""
+    """Return a tile of flags of the results of a masked fold that have an active element; None if all have one."""
     counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if not any(f.symbols for f in masks.forms_of(nest.mask)):
         if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
@@ -162,7 +163,7 @@ def _product(nest: TileNest, product: Product) -> TileNest | None:
 
 
 def _products(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """Emit a product for each box of active elements. Boxes that add to one result follow each other: their results are
+    """Emit a product for each box of active elements. Boxes that add to the same result are adjacent: their results are
     in one box."""
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
@@ -182,7 +183,7 @@ def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
     rows = nest.output.lanes
     assert rows is not None
     columns = [a for a in range(1, len(nest.extents)) if a != rows]
-    axes = (rows, *columns) if columns else (rows, 0)       # a single column moves along no axis
+    axes = (rows, *columns) if columns else (rows, 0)       # a single column has no axis along which it moves
     for strip in nest.windows(columns[0], machine.moving_free_max) if len(columns) == 1 else [nest]:
         counts = (strip.extents[rows], *(strip.extents[a] for a in columns)) if columns else (strip.extents[rows], 1)
         emitter.bound(strip.extents, strip.limits)
@@ -205,7 +206,7 @@ def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
 
 
 def _multipliable(selector: Selector, nest: TileNest) -> list[TileOperand]:
-    """Return both inputs in a memory and dtype that the Tensor engine takes: no integers, and float32 only together
+    """Return both inputs in memories and dtypes that the Tensor engine accepts: no integers, and float32 only together
     with float32."""
     operands = [selector.brought(o, nest) for o in nest.inputs]
     dtypes = {o.dtype for o in operands}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lowers masks, which no machine instruction has: a transfer becomes boxes, a computation is copied by a predicate.
+"""Lowers masks, which no machine instruction has: a transfer becomes boxes, a computation a copy under a predicate.
 
 A transfer with HBM moves only the active elements, by one DMA for each box of them. If the mask depends on a loop
 variable, each value of the variable has a condition with separate DMAs. A computation on chip computes all elements
@@ -45,7 +45,7 @@ from nki_mlir.waist.overlap import may_overlap
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 Starts = tuple[int, ...]
-Corner = tuple[Starts, Starts]          # start and counts of a box
+Corner = tuple[Starts, Starts]          # starts and counts of a box
 
 
 def select(selector: Selector, nest: TileNest) -> None:
@@ -56,7 +56,7 @@ def select(selector: Selector, nest: TileNest) -> None:
     nest = boxed(nest, box)
     if not nest.mask:
         return selector.elementwise(nest)
-    # An instruction over all elements would check the limits of inactive elements, too.
+    # An instruction over all elements would also check the limits of inactive elements.
     selector.emitter.bound((), ())
     if is_copy(nest.body) and _by_dma(nest):
         return boxes(selector, nest, nest.output, nest.inputs[0])
@@ -100,13 +100,13 @@ def cover(selector: Selector, nest: TileNest) -> Cover:
 
 
 def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOperand:
-    """Return an operand whose elements an engine may all read. If reading inactive elements could leave the tensor, it
-    is a buffer with the active ones."""
+    """Return the operand with elements that an engine may all read: a buffer with the active elements, if inactive ones
+    may be outside of the tensor."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
     static = not any(f.symbols for f in forms_of(nest.mask))
-    if not static and all_in:                       # reading the inactive elements has no effect
+    if not static and all_in:                       # inactive elements can be read without effect
         return selector.loaded(operand, nest)
     tile = selector.emitter.buffer(nest.extents, operand.dtype)
     selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)
@@ -156,7 +156,8 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
 
 
 def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> Iterator[Corner]:
-    """Partition the active elements into boxes. The search stops in each part once it exceeds the limit."""
+    """Partition the active elements into boxes. The search stops in each part once there are more than ``limit``
+    boxes."""
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
         return
@@ -164,7 +165,8 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> It
         yield box.starts, box.counts
         return
     axis = min((a for c in box.mask for a, _ in c.form.axes), key=lambda a: (a == last_axis, a))
-    open_boxes: dict[Corner, list[int]] = {}       # (starts, counts) elsewhere -> start and count along the axis
+    # (starts, counts) on the other axes -> (start, count) pairs along the axis
+    open_boxes: dict[Corner, list[int]] = {}
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
         fixed = tuple(c._replace(form=c.form.moved(at)) for c in box.mask)
@@ -215,13 +217,13 @@ def replaced(selector: Selector, nest: TileNest, tile: Tile, value: float) -> Ti
 
 
 def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
-    """Copy value to dst where the flags are not 0. Both have one dtype, so the bits do not change."""
+    """Copy ``value`` to ``dst`` where the flags are not 0. Both have one dtype, so the bits do not change."""
     emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
 
 
 def writes_sources(op: NisaOp) -> bool:
-    """Return whether a part of an instruction may write elements that another part reads. If a source has the elements
-    of the destination on the same axes, each part writes only elements that it reads."""
+    """Return whether a part of an instruction may write elements that another part reads. If a source has the
+    destination's elements on the same axes, no part does: it writes only elements that it reads."""
     axes, written = op.iteration().axes, op.targets()
     sources = [(name, tile) for name, tile in op.sources() if name not in dict(written)]
     return any(may_overlap(dst, src, op.ranges) and not (same_elements(dst, src) and axes[name] == axes[source])
@@ -294,8 +296,8 @@ class MaskedInstruction:
         return on_group(op, group, buffer)
 
     def gather(self, op: NisaOp, group: RowGroup, part: NisaOp, is_written: bool) -> None:
-        """Copy the active elements of the operands that the instruction reads to the group's buffers: of those that it
-        writes as well, or of the others."""
+        """Copy the active elements of operands that the instruction reads to the group's buffers: with ``is_written``,
+        of the operands that it also writes, else of the others."""
         axes, read = op.iteration().axes, {name for name, _ in op.sources()}
         for field, tile in op.operands():
             if field.name in read and field.writes == is_written:
@@ -345,6 +347,6 @@ class MaskedInstruction:
         for piece in self.emitter.pieces(op):
             if isinstance(piece, TensorCopyOp) and piece.dst.space == piece.src.space == SBUF and not (
                     self.emitter.reachable(piece.dst) and self.emitter.reachable(piece.src)):
-                self.emitter.copy(piece.dst, piece.src)     # a transfer, which reaches rows from any partition
+                self.emitter.copy(piece.dst, piece.src)     # a transfer, which can begin at any partition
             else:
                 self.emitter.reach(piece)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Chooses instructions for copies and expressions, and transposes their operands; ``folds.py`` chooses for any nest."""
+"""Chooses instructions for copies and expressions, and transposes their operands; ``folds.select`` serves any nest."""
 
 import itertools
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ class Selector:
 
     @staticmethod
     def by_lanes(nest: TileNest) -> TileNest:
-        """Return the nest arranged by the axis along the partitions. If no operand on chip has such an axis, the first
-        one serves for a result in HBM, unless an operand on chip has it within its partition."""
+        """Return the nest arranged by the axis along the partitions. If no operand on chip has such an axis, and the
+        result is in HBM, use axis 0, unless an operand on chip has it within its partition."""
         axis = partition_axis(nest)
         if axis is None and nest.extents and not nest.output.on_chip and all(map(on_lanes, nest.inputs)):
             axis = 0
@@ -38,7 +38,7 @@ class Selector:
         if is_copy(nest.body) and self.copied(nest):
             return None
         limit = self.emitter.machine.partitions
-        if nest.extents[0] > limit:                     # only HBM may have this many
+        if nest.extents[0] > limit:                     # only tensors in HBM have this many
             for part in nest.windows(0, limit):
                 self.elementwise(part)
             return None
@@ -64,7 +64,7 @@ class Selector:
         return Cover(self.emitter, nest, lambda operand: self.brought(operand, nest))
 
     def brought(self, operand: TileOperand, nest: TileNest) -> TileOperand:
-        """Return the operand on chip, with its partitions along axis 0."""
+        """Return the operand on chip, with axis 0 along its partitions."""
         if not operand.on_chip:
             return self.loaded(operand, nest)
         return operand if on_lanes(operand) else relaid(self.emitter, operand, nest.extents)

@@ -145,7 +145,7 @@ def evaluated(text: str, names: dict[str, object]) -> object:
 
 
 def row_text(text: str, moment: Moment) -> str:
-    """Format the bytes of a partition, sixteen a line."""
+    """Format the bytes of a partition, sixteen on each line."""
     memory, *numbers = text.split() or [""]
     if not 1 <= len(numbers) <= 3 or not all(n.isdecimal() and len(n) < 12 for n in numbers):
         raise CommandError("rows MEMORY PARTITION [BYTE [COUNT]], for example rows sbuf 0 4096 64")
@@ -161,7 +161,7 @@ def row_text(text: str, moment: Moment) -> str:
 class TextFront:
     """Reads commands from a file. After its end the run continues, and prints each stop.
 
-    ``echo``: print the commands that it reads, as a terminal shows those that a person types.
+    ``echo``: print the commands that it reads, like a terminal that shows what a person types.
     """
 
     def __init__(self, script: TextIO, out: TextIO, echo: bool) -> None:

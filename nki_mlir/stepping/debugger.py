@@ -64,13 +64,13 @@ class Debugger:
         self.at_each = step                     # stop at each operation
         self.steps = int(step)                  # operations until the next stop; 0: stop at conditions only
         self.to_line: Location | None = None    # stop at a line other than this one
-        self.last: Location | None = None       # location of the operation before
+        self.last: Location | None = None       # location of the previous operation
         self.tiles: dict[str, ShownTile] = {}
         self.before_write: dict[str, np.ndarray] = {}
         self.reached: list[Breakpoint] = []
-        self.passed: set[Location] = set()      # of all operations
+        self.passed: set[Location] = set()      # number of operations so far
         self.number = 0
-        self.lock = threading.RLock()            # programs that meet run on separate threads
+        self.lock = threading.RLock()            # programs that exchange data run on separate threads
 
     # -- what drivers call ---------------------------------------------------------------------------------------------
     def know(self, tile: ShownTile) -> None:

@@ -93,8 +93,8 @@ def of_tensor(name: str, tensor: Any) -> ShownTile:
 
 
 def of_tile(name: str, tile: Tile) -> ShownTile:
-    """Return the view that an operation writes. If only its mask keeps the pattern within the buffer, return the whole
-    buffer."""
+    """Return the view that an operation writes. If only its mask keeps the pattern within the buffer, return the
+    complete buffer."""
     def values() -> np.ndarray:
         memory = np.asarray(tile.handle)
         try:

@@ -21,7 +21,7 @@ class InterpreterDriver:
 
     def __init__(self, debugger: Debugger) -> None:
         self.debugger, self.machine = debugger, MachineView()
-        self.of_memory: dict[int, ShownTile] = {}       # by the address of the array, which the tile keeps
+        self.of_memory: dict[int, ShownTile] = {}       # by the address of the array, which the tile keeps alive
 
     def parameters(self, kernel: KernelFunction, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         """Record the arrays of a call."""

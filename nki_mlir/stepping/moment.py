@@ -11,7 +11,8 @@ from nki_mlir.diagnostics import Location
 
 @dataclass(frozen=True)
 class ShownTile:
-    """A named tile as the debugger shows it. ``values()`` reads it; ``address`` is (partition, byte), if known."""
+    """A named tile as the debugger shows it. ``values()`` reads its elements; ``address`` is (partition, byte), if
+    known."""
 
     name: str
     shape: tuple[int, ...]

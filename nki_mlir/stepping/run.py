@@ -60,7 +60,8 @@ def interpret(modules: "dict[tuple[tuple[int, int], ...], Module]", grid: tuple[
     for fixed, module in modules.items():
         with module.context, ir.Location.unknown():
             copy = cloned(module)
-            if level == "waist" and level_of(copy) is Level.NISA:       # kernels of instructions are captured there
+            # kernels of instructions are captured at the nisa level
+            if level == "waist" and level_of(copy) is Level.NISA:
                 run_passes(copy, [pass_named("nisa-to-linalg")])
             elif level not in ("", "nki"):
                 run_passes(copy, passes_to("linalg" if level == "waist" else level, copy))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Results = list[tuple[str, np.ndarray]]
 
 AROUND = 12                     # lines of source on either side
-VALUES = 6                      # values of a tile in its row
+VALUES = 6                      # most values in a tile's row
 TILES = Table("tiles", ("tile", "shape", "dtype", "memory", "partition, byte", "values"), [])
 
 
@@ -76,7 +76,7 @@ class DebuggerScreen(App[Any]):
             result = self.run_it(self)
         except Quit:
             pass
-        except BaseException as error:                  # is raised again where the screen has ended
+        except BaseException as error:                  # raised again after the screen has ended
             self.failure = error
         if self.is_running:
             self.call_from_thread(self.exit, result)
@@ -116,7 +116,7 @@ class DebuggerScreen(App[Any]):
     def action_send(self, command: str) -> None:
         """Perform a command at this stop, or at the next one."""
         if command == "quit" and self.debugger is not None:
-            self.debugger.step(1)               # a run that continues ends at its next operation
+            self.debugger.step(1)               # a running kernel ends at its next operation
         self.sent.put(command)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -50,7 +50,7 @@ class TuningResult:
 
     @property
     def fastest(self) -> Attempt:
-        """The fastest right attempt, the first of several. Raise ``NothingRight``."""
+        """The fastest right attempt, the first of equally fast ones. Raise ``NothingRight`` if there is none."""
         best = min(self.attempts, key=lambda a: a.seconds, default=None)
         if best is None or math.isinf(best.seconds):
             raise NothingRight(count=len(self.attempts), reason=self.attempts[0].reason if self.attempts else "none")
@@ -80,7 +80,8 @@ class TuningResult:
 
 
 def search(space: Space, judge: Judge, trials: int, seed: int = 0, together: int = 1) -> TuningResult:
-    """Try at most ``trials`` choices, each once. The same seed tries the same choices."""
+    """Try at most ``trials`` choices of a space, each once. Equal seeds try the same choices. ``together`` choices are
+    judged at a time."""
     result = TuningResult()
     if size_of(space) <= trials:
         for batch in batches(grid_of(space), together * TOGETHER):

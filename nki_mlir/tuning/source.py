@@ -34,7 +34,7 @@ def with_parameters(text: str, choice: Choice, file: str) -> str:
     """Replace each parameter's value in the text. Raise ``NoParameter`` or ``UnreadableKernel``."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:     # the last two of deep nesting
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:     # the last two for deep nesting
         line, column = getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1
         reason = getattr(error, "msg", None) or str(error) or "it nests too deeply"
         raise UnreadableKernel(reason=reason).located(Location(file, line, column - 1)) from None

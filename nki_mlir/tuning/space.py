@@ -12,7 +12,7 @@ from nki_mlir.input_limits import PROGRAMS
 
 Space = dict[str, list[object]]         # parameter -> its values
 Choice = dict[str, object]              # parameter -> one of them
-VALUES = 100_000                        # of a parameter
+VALUES = 100_000                        # most values of a parameter
 GRID, LEVEL = "grid", "O"               # the launch grid; how long to search for a fast order of instructions
 
 
@@ -66,7 +66,7 @@ def values_of(text: str, argument: str) -> list[object]:
             values: Sequence[object] = range(low, high + 1, *step)
             return [*values[:VALUES + 1]]
         values = ast.literal_eval(f"[{text}]")
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):   # the last two on deep nesting
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):   # the last two for deep nesting
         raise BadSpace(what=argument[:80]) from None
     return list(values)
 
