@@ -208,7 +208,8 @@ class FunctionWriter(Writer):
         root = next(symbol for symbol, _ in address.symbols if symbol in self.bases)
         numbers = (address.const, *(factor for symbol, factor in address.symbols if symbol != root))
         if any(number % dtype.itemsize for number in numbers):
-            raise Unsupported(feature=f"{dtype} at a distance of {address.const} bytes in MLIR", instead="leave it out")
+            raise Unsupported(feature=f"MLIR of {dtype} at {address.const} bytes, which its size does not divide",
+                              instead="print the module before the passes of the CPU")
         offset = Linear(address.const // dtype.itemsize, tuple(
             [(symbol, factor // dtype.itemsize) for symbol, factor in address.symbols if symbol != root]))
         start = offset.const if not offset.symbols and offset.const >= 0 else self.index(offset)
@@ -337,7 +338,7 @@ class FunctionWriter(Writer):
         if kind.element_type != self.make.type(dtype) or not is_ordered or prod(shape) != rows.row.elements or (
                 len(rows.row.extents) > 1 and rows.row.extents != shape):
             raise Unsupported(feature="rows of several axes that are stored where they are gathered, in MLIR",
-                              instead="leave store-rows out")
+                              instead="leave the pass store-rows out of the pipeline")
         return Tile(None, HBM, tuple(kind.shape), dtype, Access(dtype, None, start, dims))
 
     # -- checks --------------------------------------------------------------------------------------------------------

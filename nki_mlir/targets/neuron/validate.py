@@ -69,8 +69,10 @@ class Validator:
         require(len(program.queues) <= QUEUES, f"{len(program.queues):,} queues are more than {QUEUES}")
         for queue in program.queues:
             self.semaphore(queue.semaphore)
-        require(0 <= program.sbuf_bytes <= machine.sbuf_physical_bytes_per_partition, "the SBUF size is out of range")
-        require(0 <= program.psum_bytes <= machine.psum_bytes_per_partition, "the PSUM size is out of range")
+        for memory, used, limit in (("SBUF", program.sbuf_bytes, machine.sbuf_physical_bytes_per_partition),
+                                    ("PSUM", program.psum_bytes, machine.psum_bytes_per_partition)):
+            require(0 <= used <= limit, f"the program uses {used} bytes of {memory} per partition, "
+                                        f"{machine.name} has {limit}")
 
     def semaphore(self, number: int) -> None:
         if not 0 <= number < len(self.program.semaphores):

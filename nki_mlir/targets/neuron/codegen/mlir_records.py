@@ -174,7 +174,7 @@ class _Reader:
         return [Loop(variable, span, self.block(node.body, Block()), location_of(node.op), marks)]
 
     def load(self, node: ElementLoad) -> Load:
-        """Return an element as a number."""
+        """Return the load of an integer from a fixed address on chip into a register."""
         if node.memref not in self.buffers:
             raise HERE.refusal(node.op)
         buffer, starts = self.buffers[node.memref], [self.values[v] for v in node.subscripts]
