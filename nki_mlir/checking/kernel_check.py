@@ -50,7 +50,7 @@ KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds",
                  "err_unexpected_output_dependencies": "race",
                  "err_cannot_update_immutable_parameter": "overwritten-input",
                  "err_mutable_parameter_not_returned": "overwritten-input"}
-ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)  # a prefix of errors that are issued as warnings
+ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)  # the text of an error that is issued as a warning
 INITIALIZE = "write all of it first, for example with nl.zeros or nisa.memset"
 
 

@@ -45,7 +45,7 @@ class Machine:
     psum_free_max: int = 512                # float32 elements of a bank; nl.tile_size.psum_fmax
     bn_stats_max: int = 512                 # elements of a partition that bn_stats takes
     search_max: int = 16384                 # elements of a partition that searches take
-    topk_list_max: int = 65535              # elements of a list of indices
+    topk_list_max: int = 65535              # elements of a list of the greatest k
     topk_results_max: int = 32767
     product_banks: int = 1                  # PSUM banks that the result of one nisa.nc_matmul may be in
     array_parts: tuple[int, ...] = (32, 64, 128)        # rows and columns of a part of the tensor engine's array
@@ -57,7 +57,7 @@ class Machine:
     sector_bytes: int = 16                  # bytes that an engine's interface moves at once (architecture guides)
     quadrant: int = 32                      # partitions in groups; start partitions are multiples (architecture guides)
     gpsimd_group: int = 16                  # partitions that one core of the GpSimd engine serves
-    gpsimd_indices_max: int = 4096          # elements of a gather for one core of the GpSimd engine
+    gpsimd_indices_max: int = 4096          # indices of a gather for one core of the GpSimd engine
     gpsimd_send_max: int = 256              # elements of a partition that the engine sends to another core of the chip
     gpsimd_sees_psum: bool = False
     # whether an engine generates descriptors when it triggers a transfer (guide to DGE); otherwise they are in HBM

@@ -43,7 +43,7 @@ DOCUMENTED = BITS | frozenset((
     "add", "subtract", "multiply", "maximum", "minimum", "equal", "not_equal", "greater", "greater_equal", "less",
     "less_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "power", "rsqrt", "reciprocal", "abs",
     "abs_max", "abs_min", "square", "relu", "bypass"))
-# the generation that introduced an operator; the first one for others
+# the generation of the core that introduced an operator, if it is not the first one
 SINCE = dict.fromkeys(("abs_max", "abs_min", "square", "relu"), 4)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The clients of worker processes, which they start when first needed, and again after an end."""
+"""Clients of worker processes: they start a worker when they first need it, and again when it has ended."""
 
 import atexit
 import json

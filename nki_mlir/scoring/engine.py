@@ -24,7 +24,8 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
-RESUBMITTED = 20                # tries of a request if workers die, as on a cluster that may end them at any time
+# most tries of a request whose workers die, as on a cluster that may end them at any time
+RESUBMITTED = 20
 
 
 class NoScheduler(NkiMlirError):

@@ -10,7 +10,7 @@ from nki_mlir.scoring.verdict import CandidateVerdict
 class Ranked(NamedTuple):
     """A candidate with its rank. Candidates that cannot be told apart share a rank; wrong ones have None.
 
-    ``probability`` is that of the previous candidate to be faster; None for the first one.
+    ``probability``: how likely it is that the previous candidate is faster; None for the first one.
     """
 
     rank: int | None

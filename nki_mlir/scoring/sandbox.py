@@ -127,7 +127,7 @@ LISTS = {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.chdir", "glob.gl
 PACKAGES = {"socket": "uses the network", "ctypes": "calls a C library", "mmap": "maps memory",
             "http": "uses the network", "urllib": "uses the network", "ftplib": "uses the network",
             "smtplib": "uses the network", "winreg": "uses the registry"}
-# arguments that stay unchanged
+# modules that a candidate cannot change
 MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")
 CODE = "__code__", "__defaults__", "__kwdefaults__"         # of a function
 

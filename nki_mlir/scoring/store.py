@@ -78,8 +78,7 @@ class Store:
 
     @contextmanager
     def accessed(self) -> Iterator[None]:
-        """Raise ``StoreFailed`` if the ``with`` block cannot write the file, or reads a verdict that this class has not
-        written so."""
+        """Raise ``StoreFailed`` if the ``with`` block cannot write the file, or reads a malformed verdict."""
         try:
             yield
         except NkiMlirError:

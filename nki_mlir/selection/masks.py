@@ -165,7 +165,7 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> It
         yield box.starts, box.counts
         return
     axis = min((a for c in box.mask for a, _ in c.form.axes), key=lambda a: (a == last_axis, a))
-    # (starts, counts) on the other axes -> (start, count) pairs along the axis
+    # (starts, counts) on the other axes -> [start, count] along the axis
     open_boxes: dict[Corner, list[int]] = {}
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]

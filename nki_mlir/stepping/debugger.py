@@ -68,7 +68,7 @@ class Debugger:
         self.tiles: dict[str, ShownTile] = {}
         self.before_write: dict[str, np.ndarray] = {}
         self.reached: list[Breakpoint] = []
-        self.passed: set[Location] = set()      # number of operations so far
+        self.passed: set[Location] = set()      # locations of all operations so far
         self.number = 0
         self.lock = threading.RLock()            # programs that exchange data run on separate threads
 

@@ -118,7 +118,7 @@ def prefetched_positions(nest: Nest) -> int:
 @dataclass(frozen=True)
 class TileProduct:
     """A product of register tiles. If it is ``fresh``, sums start from 0, and are stored without reading the old
-    result. With ``pairs``, each 32-bit word of the factors has two bfloat16, of neighbouring positions of the summed
+    result. With ``pairs``, each 32-bit word of the factors has two bfloat16, of neighboring positions of the summed
     axis.
 
     With ``panels``, factors are packed in panels for that register tile, and sums start from 0; unless the product is

@@ -193,10 +193,10 @@ class NativeKernel:
 
 
 def neighbours_of(grid: Sequence[int], threads: int) -> int:
-    """Return how many neighbouring programs along the last axis a thread runs in a row: at most a quarter of its
+    """Return how many neighboring programs along the last axis a thread runs in a row: at most a quarter of its
     programs.
 
-    Programs that differ along the last axis often read neighbouring columns of the same rows, and a core prefetches
+    Programs that differ along the last axis often read neighboring columns of the same rows, and a core prefetches
     more columns than its program reads. Programs of a grid of one axis read other rows.
     """
     most = prod(grid) // (4 * threads) if len(grid) > 1 else 1

@@ -121,7 +121,7 @@ class PackedFactor:
     """A factor in memory: its address, its strides along its rows or columns and along the summed axis, the width of
     its panels.
 
-    With ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbours. Panels have a row for
+    With ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbors. Panels have a row for
     each step, or with ``by_columns`` a row of ``PIECE`` steps for each element.
     """
 

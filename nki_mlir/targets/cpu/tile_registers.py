@@ -2,8 +2,8 @@
 """Products of panels of bfloat16 on the tile registers of x86 (AMX): four registers hold 32 x 32 sums.
 
 A register has 16 rows of 64 bytes. One instruction adds to each of 16 x 16 float32 the products of 32 bfloat16: of a
-row of ``a``, and of 16 rows of ``b`` that have pairs of neighbours along the summed axis. The instruction treats
-numbers and sums below 2^-126 as 0. It sums the products of even and of odd neighbours separately, and adds both sums to
+row of ``a``, and of 16 rows of ``b`` that have pairs of neighbors along the summed axis. The instruction treats
+numbers and sums below 2^-126 as 0. It sums the products of even and of odd neighbors separately, and adds both sums to
 the old one (Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS).
 """
 

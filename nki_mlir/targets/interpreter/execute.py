@@ -180,7 +180,7 @@ def active_part(mask: Mask, extents: Sequence[int], values: Values
     return None if active is not None and not active.any() else (starts, counts, active)
 
 
-Patterns = dict[str, tuple[Pattern, int]]       # patterns of operands by their fields' names
+Patterns = dict[str, tuple[Pattern, int]]       # by field name: an operand's pattern and number
 
 
 def _masked(op: Op) -> Runner:

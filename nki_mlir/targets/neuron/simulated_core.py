@@ -104,7 +104,8 @@ class Core:
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
         self.registers = {e: [0] * isa.REGISTERS for e in self.streams}
-        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # values of semaphores, in order
+        # values that each engine has loaded, in order
+        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
         self.waiting_transfers = 0                               # transfers that wait for other cores

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Execute programs on modelled memories: the effect of each instruction, in every order that the semaphores allow.
+"""Execute programs on modeled memories: the effect of each instruction, in every order that the semaphores allow.
 
 An engine executes the instructions of its stream in order. A DMA instruction appends a transfer to a queue and is
 complete; the queue moves the data of its transfers at any later time and in any order. Each of the 16 DMA engines

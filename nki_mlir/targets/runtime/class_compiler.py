@@ -145,7 +145,7 @@ class MethodWriter:
     def block(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
             if self.ended:
-                raise self.refuse(statement)            # no code reaches this block
+                raise self.refuse(statement)            # the statement is unreachable
             self.statement(statement)
 
     def statement(self, node: ast.stmt) -> None:

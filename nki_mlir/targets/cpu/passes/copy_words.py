@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""copy-words: copy pairs of a transposed tile as words, where they are neighbours in its source.
+"""copy-words: copy pairs of a transposed tile as words, where they are neighbors in its source.
 
 before:  copy(weights[:, 128 * j], transposed); words = pairs(transposed)      16-bit elements, one by one
 after:   words = copy(weights[:, 128 * j])                             words of two elements
 
-Pairs join neighbours of the summed axis of a product (`pair-factors`). They lie apart in a transposed copy of a tile
+Pairs join neighbors of the summed axis of a product (`pair-factors`). They lie apart in a transposed copy of a tile
 whose rows go along that axis. The pass needs a copy that only the join reads, and a tile that nothing writes between
 copy and join.
 """
@@ -63,7 +63,7 @@ def stays(block: NativeBlock, copy: Compute, join: RoutineCall) -> bool:
 
 
 def words_of_source(join: RoutineCall, copy: Compute) -> Compute | None:
-    """Return a copy of words from the source of a copy; None if the elements of a pair are no neighbours there."""
+    """Return a copy of words from the source of a copy; None if the elements of a pair are no neighbors there."""
     assert isinstance(join, Compute)
     element, regions = copy.nest.outputs[0].dtype, list(join.regions)
     nest = replace(join.nest, inputs=tuple([replace(operand, dtype=element) for operand in join.nest.inputs]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""pair-factors: join neighbours of the summed axis to words, where the host multiplies pairs of bfloat16 faster.
+"""pair-factors: join neighbors of the summed axis to words, where the host multiplies pairs of bfloat16 faster.
 
 before:  out += convert(a) * convert(b)              a of 64 x 128 and b of 64 x 512, in bfloat16
 after:   x = pairs(a); y = pairs(b); out += x * y    32 x 128 and 32 x 512 words, of two products each

@@ -172,7 +172,7 @@ class StreamTrace:
                 self.lane_of[core, key] = len(self.lane_of)
         self.lanes: list[list[Event]] = [[] for _ in self.lane_of]
         self.is_queue = [isinstance(key, int) for _, key in self.lane_of]
-        self.alone: set[str] = set()            # waits for cores that have no program
+        self.alone: set[str] = set()            # mnemonics of waits for cores without a program
         self.executed = 0
         self.cores = [CoreProgress(p, {e: 0 for e, s in p.streams.items() if s},
                                 {e: [UNSET] * isa.REGISTERS for e, s in p.streams.items() if s},

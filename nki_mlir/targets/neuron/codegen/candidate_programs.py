@@ -40,7 +40,7 @@ ORDERED_AS_WRITTEN = 12_000     # the same for programs as written: their times 
 TWO = 2
 TIMED = {1: 4, 3: 6}            # by level, how many orders are timed in addition to program order; one of short bodies,
                                 # whose orders differ only in whether iterations overlap
-MISSED = 3                      # factor of these numbers if the first orders take ``HOPELESS`` times their estimates
+MISSED = 3                      # factor of ``TIMED`` if the first orders take ``HOPELESS`` times their estimates
 # most steps of brief code, all of whose orders are timed in a few hundredths of a second
 BRIEF = 300
 SHORT = 64                      # most instructions of a short body, whose iterations overlap
@@ -82,10 +82,10 @@ class Prepared:
             self.balanced = self.schedules.bound(balanced=True)
             self.pipeline(candidate.pipelined, step)
         self.knows_ramps = choice.ramps                 # otherwise estimates assume full speed
-        self.limits_unread = not choice.as_written      # published times agree better without transposes
+        self.limits_unread = not choice.as_written      # published times agree better without this limit
         self.late: list[tuple[float, Order]] = []
         self.tried: set[object] = set()                 # the arrangements that were timed
-        self.estimates: list[float] = []                # the arrangements that have a program
+        self.estimates: list[float] = []                # estimates of the arrangements that have a program
         self.missed: list[float] = []                   # the ratio of their times to their estimates
         self.in_order = False                           # whether program order has been timed
         # Times the fastest program: orders with longer estimates are not timed. Short bodies may be faster where their

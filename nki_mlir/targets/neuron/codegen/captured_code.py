@@ -24,7 +24,7 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 from nki_mlir.targets.neuron.codegen.mlir_records import delayed_buffer
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep
 
-# the key in the memo of an operation of its record without buffers; None if the record needs MLIR
+# the key of an operation's record without buffers in the operation's memo; the value is None if the record needs MLIR
 RECORD = "record"
 
 

@@ -5,7 +5,7 @@ write, and the edges that the kernel adds (``dialects/instruction_order.py``).
 The accesses of steps are columns of numbers: each distinct region (``waist/overlap.py``) has a number, and each pair of
 regions of a memory that steps write is compared once (``RegionRelations``). ``dependence_scan.py`` then walks over the
 steps in program order. It drops an access once another one implies it: a write that covers it, or an equal access of
-the same engine or queue, which completes later. In a memory with many distinct regions only neighbouring ones are
+the same engine or queue, which completes later. In a memory with many distinct regions only neighboring ones are
 compared (``nearby_accesses.py``).
 """
 

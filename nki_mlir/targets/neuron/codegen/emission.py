@@ -100,7 +100,7 @@ class Emission(SearchOptions):
     conversions: bool = True    # let transposes by DMA convert
     forward: bool = True        # let engines reverse tiles, instead of transfers that step backwards
     fill: bool = True           # let iterations of loops over rows take a row for each partition
-    interleave: bool = True     # move neighbouring rows of several iterations by one transfer, with longer runs
+    interleave: bool = True     # move neighboring rows of several iterations by one transfer, with longer runs
     block: bool = True          # keep on chip what nested loops load again, for blocks of iterations
     one_core: bool = True       # let one core run programs that reduce over each other, if the launch names no cores
     reorder: bool = True        # take the fastest of several orders; else program order

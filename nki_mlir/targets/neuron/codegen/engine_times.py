@@ -85,7 +85,7 @@ class EngineTimes(EventQueue, ReadySteps):
         self.table_load_ns = float(costs.control.table_load_ns)
         ramps = {number: ramp for number, engine in enumerate(engines)
                  if (ramp := costs.engines[engine].ramp) is not None}
-        assert len(ramps) <= 1                      # the ramp of the tensor engine
+        assert len(ramps) <= 1                      # only the tensor engine has one
         self.ramp_engine, ramp = next(iter(ramps.items()), (-1, None))
         self.ramp = RampSpeed(ramp)
         self.dma = DmaEngines(columns, machine, 1)

@@ -100,12 +100,12 @@ class TimedCandidates:
         self.least_in_order = 0.0                              # the least ns of program order
         self.crowded: dict[Candidate, float] = {}       # candidates whose products may wait for banks, with their bound
         self.postponed: dict[Candidate, Prepared] = {}  # code of candidates that are timed later
-        self.unpipelined: dict[Candidate, Prepared] = {}  # candidates of which no loop could be pipelined
+        self.unpipelined: dict[Candidate, Prepared] = {}  # code of candidates of which no loop could be pipelined
         self.variants: dict[Candidate, Candidate] = {}  # by a variant, the candidate that it is timed before
         self.tried: set[Candidate] = set()
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.untransposed: dict[Candidate, float] = {}  # the bounds of candidates without transposes by the DMA engines
-        self.longer: Candidate | None = None    # candidates to time although others end the search above their bound
+        self.longer: Candidate | None = None    # a candidate to time although others end the search above their bound
         # whether program order takes as long as its chains of dependences
         self.serial: set[Candidate] = set()
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
@@ -409,7 +409,7 @@ def time_candidates(search: TimedCandidates, several: list[Candidate], least_pip
     failed: NkiMlirError | None = None
     longer = LONGER._replace(loads=options.loads) if LONGER in several else None
     if several[0].body == SHORT and not search.is_near(several[0]):
-        several.append(several.pop(0))          # this error does not end the search
+        several.append(several.pop(0))          # a candidate that does not end the search is tried last
     waiting = [candidate._replace(loads=options.loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     bounds: dict[Candidate, float] = {}

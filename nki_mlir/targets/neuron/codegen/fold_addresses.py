@@ -143,7 +143,7 @@ def _replace(step: InstructionStep, op: Op, uses: Uses) -> None:
     writers = {tile.handle: dict(uses[tile.handle].writers) for _, tile in step.op.targets()}
     step.op, step.work = op, None
     note(uses, step)
-    for handle, before in writers.items():      # fields of sums, in their order
+    for handle, before in writers.items():      # writers stay in their order
         uses[handle].writers = before
 
 

@@ -94,7 +94,7 @@ def uses_of(code: Code) -> Uses:
 
 
 def note(uses: Uses, step: InstructionStep) -> None:
-    """Note the buffers that a step uses."""
+    """Record the buffers that a step uses."""
     sources, targets = accessed(step.op)
     for tile in targets:
         if tile is not None:
@@ -322,7 +322,7 @@ def in_float32(op: Op) -> bool:
 
 
 def plain(op: Op) -> bool:
-    """Return whether an operation may be fused: it has no effect except on its tiles, and may move."""
+    """Return whether an operation may be fused: its only effects are on its tiles, and it may move."""
     return not op.queued and not op.acts_outside and not is_pinned(op)
 
 

@@ -15,7 +15,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.codegen.records import value_range
 
 REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulDoubleRowOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp,
-              # may write to the destination of a copy
+              # may write directly to the destination of a copy
               TensorReduceOp, TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)
 
 

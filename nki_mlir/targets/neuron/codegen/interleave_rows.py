@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""interleave-rows: let each partition take several neighbouring rows of a loop over rows, in one longer transfer.
+"""interleave-rows: let each partition take several neighboring rows of a loop over rows, in one longer transfer.
 
 before:  for i in 0 to 1000:             after:  for i in 0 to 1000 by 2:
            t[p] = x[128 i + p]                     t[p, 0], t[p, 1] = x[128 i + 2 p], x[128 i + 2 p + 1]
@@ -255,7 +255,7 @@ def wider(buffer: DeviceBuffer, count: int) -> DeviceBuffer:
 
 
 def joined_transfer(transfer: RowTransfer, count: int, wide: DeviceBuffer | None = None) -> InstructionStep:
-    """Return the transfer of ``count`` neighbouring rows for each partition."""
+    """Return the transfer of ``count`` neighboring rows for each partition."""
     partitions, row = transfer.chip.partitions, transfer.row * count
     wide = wide or wider(transfer.chip.handle, count)
     chip = Tile(wide, SBUF, wide.shape, wide.dtype,

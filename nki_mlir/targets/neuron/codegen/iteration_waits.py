@@ -151,7 +151,7 @@ class IterationWaits:
         waits = plan.relays.setdefault((2 * k, teller), [])
         if time > self.clocks[teller][queue]:
             waits += self.wait(teller, {queue: time})
-        if self.latest[teller] == relay:            # the step is a transfer, which reports on another queue
+        if self.latest[teller] == relay:            # the relay already reports on another queue
             self.times[teller].pop()
             self.reported[teller].pop()
         self.complete(teller, relay, self.clocks[teller])

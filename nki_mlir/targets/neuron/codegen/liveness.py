@@ -53,7 +53,7 @@ class Liveness:
                             life.last = at
                 self.steps.append(node)
             elif isinstance(node, records.Load) and node.tile.space in self.spaces:
-                self._use(node.tile.handle, max(0, len(self.steps) - 1))        # the number of the next step
+                self._use(node.tile.handle, max(0, len(self.steps) - 1))        # until the next step starts
             elif isinstance(node, records.Loop | records.While):
                 self._loops.append((len(self.steps), set()))
                 for inner in records.sub_blocks(node):

@@ -253,7 +253,7 @@ class _MergedRun:
                 return None
             operands[field.name] = operand
         together = {operand.buffers for operand in operands.values()}
-        # otherwise the buffers are in another order
+        # otherwise a buffer would be joined in two different orders
         return operands if len(set(chain(*together))) == sum(map(len, together)) else None
 
     def operand(self, tiles: Sequence[Tile]) -> MergedOperand | None:

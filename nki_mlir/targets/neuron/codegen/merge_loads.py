@@ -56,7 +56,7 @@ class LoadForms(MergedForms):
         return form if verdict else None
 
     def is_short_load(self, op: DmaCopyOp) -> bool:
-        """Return whether a copy loads rows of neighbouring elements, in less time than its trigger takes."""
+        """Return whether a copy loads rows of neighboring elements, in less time than its trigger takes."""
         if op.src.space != HBM or op.dst.space != SBUF or op.src.dtype is not op.dst.dtype or (
                 len(op.dst.shape) != 2 or op.index_forms()):
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The accesses to a memory with many distinct regions, of which only neighbouring ones are compared.
+"""The accesses to a memory with many distinct regions, of which only neighboring ones are compared.
 
 The memory is divided into buckets of several sizes, and an access is noted in the smallest one or two buckets that
 contain it. The columns of tiles that are side by side in a matrix show that they do not overlap. Accesses whose address

@@ -88,7 +88,7 @@ class Templates:
         self.templates = {number: GroupTemplate(first) for number, first in repeats.firsts.items()}
         self.slots = {first.buffers[slot]: (number, slot) for number, first in repeats.firsts.items()
                       for slot in first.allocated}
-        self.buffers: list[DeviceBuffer | None] = [None] * repeats.buffers          # templates by their numbers
+        self.buffers: list[DeviceBuffer | None] = [None] * repeats.buffers          # buffers by their numbers
         for source, argument in zip(repeats.arguments, arguments):
             self.buffers[source.number] = argument
         self.done = 0                   # how many of the omitted operations have been written

@@ -27,7 +27,8 @@ from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 
 LEAST = 512                     # instructions and allocations that a loop must save
-Element = records.InstructionStep | records.DeviceBuffer | object               # how many instructions an item has
+# an element of an item: an instruction, an allocation, another node
+Element = records.InstructionStep | records.DeviceBuffer | object
 # For each loop around an item, outermost first: its variable, and the steps of the item's tiles.
 Moves = Sequence[tuple[records.LoopVariable, Steps]]
 
@@ -74,7 +75,7 @@ def most_saved(block: records.Block) -> int:
             elif tile.handle in local:
                 used[tile.handle] = [k, k]
     spans, allocated = list(used.values()), 0                   # in the order of the first nodes
-    live: list[list[int]] = []                                  # the last buffer is the newest one in use
+    live: list[list[int]] = []                                  # spans of buffers in use, the newest buffer last
     # the number of elements before each node; possible ends of iterations with their greatest lengths
     sizes, ends = [0], list[tuple[int, int]]()
     for end in range(1, len(block.nodes) + 1):

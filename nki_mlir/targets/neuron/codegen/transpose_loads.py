@@ -3,7 +3,7 @@
 
 before:  t[p, f] = copy x[f, p]             after:  t = transpose of x[f, p]
 
-The pass transposes a load if the elements of neighbouring partitions are neighbours in HBM, have 2 or 4 bytes and keep
+The pass transposes a load if the elements of neighboring partitions are neighbors in HBM, have 2 or 4 bytes and keep
 their dtype, no mask applies, and the transpose takes less time by the machine's costs. ``stated`` restricts the pass to
 loads that the kernel states as transposes (``nl.load_transpose2d``): the vendor's compiler has no others. That compiler
 leaves only elements of 2 bytes to the DMA engines. It loads elements of 4 bytes without a transpose, and the tensor

@@ -122,8 +122,8 @@ def unpack_trace(data: bytes, name: str) -> NtffContent:
 
 @contextmanager
 def reads_profile(name: str) -> Iterator[None]:
-    """Raise ``ForeignFile`` if the ``with`` block, which shows the profile of the NTFF called ``name``, finds that no
-    capture wrote it so."""
+    """Raise ``ForeignFile`` if the ``with`` block, which shows the profile of the NTFF called ``name``, finds it
+    malformed."""
     try:
         yield
     except NkiMlirError:

@@ -218,7 +218,7 @@ def one_issuer(evidence: Evidence) -> Change | None:
             by_line[step.where[0], step.location.file, step.location.line].append((step, transfer.hbm_bytes))
     change, triggers = Change(), []
     for steps in by_line.values():
-        together = LARGE + 1                    # most bytes of one transfer
+        together = LARGE + 1                    # bytes that one transfer would move
         for step, nbytes in steps:
             together += nbytes
             if together > LARGE:
@@ -261,7 +261,7 @@ def no_overlap(evidence: Evidence) -> Change | None:
 
 
 # -- engines -----------------------------------------------------------------------------------------------------------
-BOTH = Engine.VECTOR, Engine.SCALAR     # pairs of engines that can do each other's elementwise work
+BOTH = Engine.VECTOR, Engine.SCALAR     # engines that can do each other's elementwise work
 
 
 def evicts(step: Costed) -> bool:

@@ -194,7 +194,7 @@ Row = tuple[int, float, float, int, int, float, int, int, int]
 
 
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
-    """Merge neighbours of a track, under the name of the longest, until at most ``limit`` slices remain."""
+    """Merge neighbors of a track, under the name of the longest, until at most ``limit`` slices remain."""
     every = -(-len(rows) // max(1, limit // 2))         # the last group of a track may be smaller
     merged: list[Row] = []
     at = 0

@@ -8,7 +8,7 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 
 class Packets(NamedTuple):
-    """Columns: a transfer's slice; the first of some neighbouring DMA engines and their number; the begin and the end
+    """Columns: a transfer's slice; the first of some neighboring DMA engines and their number; the begin and the end
     of each engine's part in ns from the launch; the share of the bytes that each engine moves."""
 
     slice: list[int]
@@ -43,7 +43,8 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
             continue
         parts = transfer.parts
         if max(free_at) <= movement.first and parts[0] and parts.count(parts[0]) == len(parts) == len(free_at):
-            free_at[:] = [movement.end] * len(free_at)  # each engine moves as many bytes, from the same time on
+            # each engine moves the same number of bytes, from the same time on
+            free_at[:] = [movement.end] * len(free_at)
             packets.add(slice_of[event], len(free_at), launch + movement.first, launch + movement.end,
                         parts[0] / sum(parts))
             continue

@@ -406,7 +406,7 @@ class EngineRun(EventQueue, EngineRegisters):
             self.notes.note_movement(event, earliest, dma.begin, end, notified, dma.preceding, met)
         if semaphore < 0:
             return
-        if dma.at_once or self.amounts[at] != dma.dma_engines:      # one signal if all DMA engines are done at once
+        if dma.at_once or self.amounts[at] != dma.dma_engines:      # one signal when all DMA engines are done
             self.signal_movement(semaphore, notified, self.amounts[at], event)
             return
         time, count = -1.0, 1

@@ -32,7 +32,7 @@ CONTROL, END, CORES, TABLE = "control", "end", "other cores", "table load"
 OWN, PORTS, TRANSFERS, BARRIER = "own result", "port", "dma", "barrier"
 ONE_ITERATION = ("numbers in tensors, which the timed machine does not know, decide branches: a loop up to such a "
                  "number is timed with one iteration")
-MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores at which engines meet
+MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores by which engines synchronize
 
 
 class CoreFigures(TypedDict):
