@@ -62,24 +62,18 @@ from nki_mlir.targets.neuron.codegen.transpose_tiles import has_transposes
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # most instructions of unrolled code, by level
-# if code takes this multiple of the bound without spills, tiles spill repeatedly, and more of them should stay
-THRASHES = 1.5
-# if pipelined loops take at most this multiple of the bound of balanced engines, no longer bodies are tried
-ROUNDS = 1.08
-# code that takes more than this multiple of its bound may wait for banks, or be faster in other loops
-WAITS = 1.1
+THRASHES = 1.5          # code takes this multiple of the bound without spills if tiles spill repeatedly
+ROUNDS = 1.08           # no longer bodies are tried if pipelined loops are within this factor of their bound
+WAITS = 1.1             # code beyond this multiple of its bound may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of the loop bodies that are candidates
-# merged instructions are timed if they make balanced engines busy for less time by this factor
-MERGED = 1.02
-# engines that may wait for loads, and transpose tiles or copy these
-COMPUTING = Engine.TENSOR, *MERGED_ENGINES, TRIGGERS
+MERGED = 1.02           # merged instructions are timed if balanced engines are busy for less time by this factor
+COMPUTING = Engine.TENSOR, *MERGED_ENGINES, TRIGGERS    # they may wait for loads, and transpose tiles or copy these
 PIECES = 2, 4, 8                # numbers of pieces into which large tiles are split by columns
 LOADED = 0.25                   # part of the time beyond the bound that loads must take to be split in long code
 SHARES = range(0, 101, 5)       # percentages of the transposes that the DMA engines may get
 PIPELINED = 500                 # most instructions of an iteration of a pipelined loop
 IN_FLIGHT = 100, 70             # percentages of SBUF that the iterations in flight of a pipelined loop may fill
-# limits of bodies, timed if short bodies or rounds take more than ``CLOSEST`` times their bound
-LONGER = Candidate(BODY, BODY)
+LONGER = Candidate(BODY, BODY)  # timed if short bodies or rounds take more than ``CLOSEST`` times their bound
 IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # orders that are nearly the order of the rounds
 
 
@@ -106,8 +100,7 @@ class TimedCandidates:
         self.unmerged: dict[Candidate, float] = {}      # by a variant with merged instructions, the bound without these
         self.untransposed: dict[Candidate, float] = {}  # the bounds of candidates without transposes by the DMA engines
         self.longer: Candidate | None = None    # a candidate to time although others end the search above their bound
-        # whether program order takes as long as its chains of dependences
-        self.serial: set[Candidate] = set()
+        self.serial: set[Candidate] = set()     # their program order takes as long as its chains of dependences
         self.unspilled = inf                            # the least bound of code whose tiles do not fit
 
     def least_time(self) -> float:
@@ -451,8 +444,7 @@ def revise(waiting: list[Candidate], search: TimedCandidates, candidate: Candida
         waiting[:] = [other for other in waiting if not other.pipelined]
     most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
     if ns <= most and not prepared.loads_again():           # repeated loads determine the bound
-        # other candidates have as many loads or more
-        waiting[:] = [other for other in waiting if other in search.variants.values()]
+        waiting[:] = [other for other in waiting if other in search.variants.values()]     # others have as many loads
         if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
             search.longer = longer
             waiting.insert(0, longer)
