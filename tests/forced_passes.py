@@ -13,7 +13,8 @@ FORCED = {"trim-tiles": "least=1", "fit-functions": "least=1 gain=0", "tabulate-
           "forward-copies": "least=1", "merge-programs": "items=0",
           "forward-factors": "most=1000000", "divide-columns": "least=1", "pad-rows": "multiple=4 rows=1",
           "reuse-tiles": "least=1", "join-nests": "least=1", "prefetch-factors": "least=1", "pair-factors": "pairs=1 least=1", "chunk-rows": "large=256 chunk=128 least=1 shared=1 worth=1",
-          "spread-nests": "worth=1", "load-words": "least=1", "delay-stores": "least=1 functions=0",
+          "spread-nests": "worth=1",
+          "spread-sections": "worth=1 least=1 busy=60 least-products=0 most-products=100", "load-words": "least=1", "delay-stores": "least=1 functions=0",
           "halve-vectors": "least=1 gain=0", "round-pairs": "always=1", "round-words": "always=1"}
 OPTIONAL = tuple(name for name in NAMES if name not in REQUIRED)
 REWRITTEN = {"join-parts": "spread-nests"}          # passes that change only what another one writes

@@ -6,9 +6,9 @@ PIPELINE = {"trim-tiles": "", "zero-unwritten": "", "fit-functions": "", "tabula
             "store-rows": "", "merge-programs": "", "pair-factors": "", "widen-tiles": "", "widen-factors": "",
             "hoist-factors": "", "copy-words": "", "share-factors": "", "forward-factors": "", "store-products": "",
             "divide-columns": "", "pad-rows": "", "reuse-tiles": "", "deepen-products": "", "prefetch-factors": "",
-            "join-nests": "", "chunk-rows": "", "spread-nests": "", "join-parts": "", "prefetch-rows": "",
-            "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "", "compare-words": "",
-            "leave-nans": "", "round-pairs": "", "round-words": "", "simplify-extrema": "", "delay-stores": "",
-            "halve-vectors": ""}
+            "join-nests": "", "spread-sections": "", "chunk-rows": "", "spread-nests": "", "join-parts": "",
+            "prefetch-rows": "", "load-fields": "", "load-words": "", "select-powers": "", "find-zeros": "",
+            "compare-words": "", "leave-nans": "", "round-pairs": "", "round-words": "", "simplify-extrema": "",
+            "delay-stores": "", "halve-vectors": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined

@@ -59,6 +59,13 @@ def shifted(x, y):
     nl.store(y[64:128, :], nl.multiply(nl.load(sums[0:64, :]), 3.0))
 
 
+def read_twice(x, y):
+    """Two long sums need a short one."""
+    short = nl.add(nl.load(x[:, 0:1]), 1.0)
+    nl.store(y[:, 0:32], nl.add(nl.load(x[:, 0:32]), short))
+    nl.store(y[:, 32:64], nl.add(nl.load(x[:, 32:64]), short))
+
+
 def rows_below(x, y):
     """Read rows below each row, which a walk over the rows has yet to write."""
     rows = nl.ndarray((65, 64), dtype=x.dtype, buffer=nl.hbm)
@@ -299,6 +306,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "join-nests": ("walk", "are_apart", lambda *_: True, rows_below),
     "spread-nests": ("passes.spread_nests", "parts_of", fewer_parts, doubled),
     "join-parts": ("passes.join_parts.PartAccess", "is_independent_of", lambda *_: True, shifted),
+    "spread-sections": ("sections", "links", lambda *_: iter(()), read_twice),
     "parallelize": ("passes.parallelize", "part_of_search", lambda search, count: replace(
         search, count=search.count // count - 1), eight_largest),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
