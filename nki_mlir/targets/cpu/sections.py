@@ -20,7 +20,7 @@ Range = tuple[int, int]             # of nodes: the number of the first, and the
 
 
 @dataclass(eq=False)
-class Touched:
+class TouchedBytes:
     """Bytes of a memory, and the nodes that access them: the number of each, and whether it writes."""
 
     region: ByteRegion
@@ -91,17 +91,17 @@ def dependences(nodes: Sequence[Compute | TileCall | Allocate]) -> Iterator[Rang
 
     Not all such pairs are among them. But a pair that is not is linked by others between its nodes.
     """
-    touched: dict[object, dict[object, Touched]] = {}
+    touched: dict[object, dict[object, TouchedBytes]] = {}
     for number, node in enumerate(nodes):
         for region in accesses_of(node):
             key = region.address, region.dims, region.run
-            bytes_ = touched.setdefault(region.root, {}).setdefault(key, Touched(region))
+            bytes_ = touched.setdefault(region.root, {}).setdefault(key, TouchedBytes(region))
             bytes_.accesses.append((number, region.writes))
     for by_key in touched.values():
         yield from dependences_in_memory([*by_key.values()])
 
 
-def dependences_in_memory(touched: list[Touched]) -> Iterator[Range]:
+def dependences_in_memory(touched: list[TouchedBytes]) -> Iterator[Range]:
     """Yield the dependences through one memory."""
     written = {bytes_ for bytes_ in touched if bytes_.is_written}
     if not written:
@@ -109,7 +109,7 @@ def dependences_in_memory(touched: list[Touched]) -> Iterator[Range]:
     if len({bytes_.region.address.symbols for bytes_ in touched}) > 1:          # their distances are not known
         yield from links([access for bytes_ in touched for access in bytes_.accesses])
         return
-    open_: list[Touched] = []                           # those that may reach the next ones
+    open_: list[TouchedBytes] = []                           # those that may reach the next ones
     for bytes_ in sorted(touched, key=lambda bytes_: bytes_.bounds):
         open_ = [other for other in open_ if other.bounds[1] >= bytes_.bounds[0]]
         if bytes_ in written:
