@@ -47,8 +47,9 @@ def test_sections__end_where_no_byte_connects_the_nodes_before_and_after(nodes: 
 
 def test_sections__through_addresses_of_unknown_distance_depend_on_each_other() -> None:
     at_slot = ByteRegion("x", Linear(0, ((7, 4),)), 16, Linear()).accessed((), 4, True)
-    assert [*sections.dependences_in_memory([
-        sections.Touched(at_slot, [(0, True)]), sections.Touched(region(("x", 0, 4, False)), [(3, False)])])] == [(0, 3)]
+    touched = [sections.TouchedBytes(at_slot, [(0, True)]),
+               sections.TouchedBytes(region(("x", 0, 4, False)), [(3, False)])]
+    assert [*sections.dependences_in_memory(touched)] == [(0, 3)]
 
 
 def test_jobs__join_short_sections() -> None:
