@@ -111,7 +111,7 @@ def test_rows__skip_indices_out_of_bounds(name: str, inner: tuple[int, ...], ind
 def test_elements_that_rows_select(name: str, indices: tuple[int, ...], rows: set[int]) -> None:
     op = SAMPLES[name].make(mode="skip")
     arrays = arrays_of(op) | {"index": np.array(indices, np.int32).reshape(-1, 1)}
-    selected = op.meant(arrays, ())
+    selected = op.accessed_elements(arrays, ())
     np.testing.assert_array_equal(selected, np.broadcast_to(np.isin(np.arange(8), [*rows])[:, None], (8, 6)))
 
 
@@ -131,13 +131,13 @@ def test_program__gets_its_sources_in_other_shapes() -> None:
 
 
 # -- one or two indices of dimensions, which run-time values move ------------------------------------------------------
-@pytest.mark.parametrize("name, offset, index, size, row", [
-    ("dma_dynamic_read", (8, 0), 72, 216, 8), ("dma_dynamic_read", (-1, 0), -9, 216, -1),
-    ("dma_dynamic_read", (0, 3), 9, 216, 0), ("dma_dynamic_read", (8, 3), 75, 216, 8),
-    ("tensor_copy_dynamic_src", 4, 8, 8, 8), ("tensor_copy_dynamic_src", 5, 9, 8, 9),
-    ("tensor_copy_dynamic_src", -1, -1, 8, -1), ("tensor_copy_dynamic_dst", 4, 8, 8, 8)])
+@pytest.mark.parametrize("name, offset, index, size, row, rows", [
+    ("dma_dynamic_read", (8, 0), 72, 216, 8, 8), ("dma_dynamic_read", (-1, 0), -9, 216, -1, 8),
+    ("dma_dynamic_read", (0, 3), 9, 216, 9, 9), ("dma_dynamic_read", (8, 3), 75, 216, 8, 8),
+    ("tensor_copy_dynamic_src", 4, 8, 8, 8, 8), ("tensor_copy_dynamic_src", 5, 9, 8, 9, 8),
+    ("tensor_copy_dynamic_src", -1, -1, 8, -1, 8), ("tensor_copy_dynamic_dst", 4, 8, 8, 8, 8)])
 def test_index_beyond_its_dimension__is_counted_from_the_start_of_the_tensor(
-        name: str, offset: Any, index: int, size: int, row: int) -> None:
+        name: str, offset: Any, index: int, size: int, row: int, rows: int) -> None:
     op = SAMPLES[f"nisa.{name}"].make()
     arrays = arrays_of(op)
     arrays["offset"][:] = 0
@@ -145,7 +145,7 @@ def test_index_beyond_its_dimension__is_counted_from_the_start_of_the_tensor(
     arrays["offset"][:] = offset
     with pytest.raises(IndirectOutOfBounds, match="is out of bounds") as caught:
         run(op, arrays)
-    assert caught.value.values == {"index": index, "size": size, "row": row, "rows": 8}
+    assert caught.value.values == {"index": index, "size": size, "row": row, "rows": rows}
 
 
 def test_index_beyond_a_part_on_chip__is_counted_in_the_part() -> None:
