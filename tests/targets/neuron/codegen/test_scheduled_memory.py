@@ -35,14 +35,13 @@ def test_oldest_step__does_not_start_without_bytes_where_steps_have_addresses() 
     assert not ScheduledMemory.has_bytes(memory(has_addresses=True), 5, 0, 101, 6, False, False)
 
 
-@pytest.mark.parametrize("changes, last_step, fits", [
-    ({"most": [151, 0]}, 6, True),                                          # what others need then leaves room
-    ({"most": [151, 0], "needed_until": lambda *_: 151}, 6, False),
-    ({"most": [151, 0], "needed_until": lambda *_: 150}, 6, True),
-    ({"most": [150, 0], "needed_until": lambda *_: 151}, 6, True),
-    ({"most": [151, 0], "needed_until": lambda *_: 151}, 5, True),          # used before the oldest step
-    ({"most": [151, 0], "near": [6, 0], "needed_until": lambda *_: 151}, 6, True),
-    ({"most": [151, 0], "near": [6, 0], "nearby": [151, 0], "needed_until": lambda *_: 151}, 6, False)], ids=str)
-def test_bytes_that_other_steps_need_before(changes: dict[str, object], last_step: int, fits: bool) -> None:
+@pytest.mark.parametrize("most, nearby, near, needed, last_step, fits", [
+    (151, 0, 0, 0, 6, True),                                    # what others need then leaves room
+    (151, 0, 0, 151, 6, False), (151, 0, 0, 150, 6, True), (150, 0, 0, 151, 6, True),
+    (151, 0, 0, 151, 5, True),                                  # used before the oldest step
+    (151, 0, 6, 151, 6, True), (151, 151, 6, 151, 6, False)])
+def test_bytes_that_other_steps_need_before(most: int, nearby: int, near: int, needed: int, last_step: int,
+                                            fits: bool) -> None:
     """Of 200 bytes the step takes 50."""
-    assert ScheduledMemory.has_bytes(memory(**changes), 7, 0, 50, last_step, False, True) is fits
+    state = memory(most=[most, 0], nearby=[nearby, 0], near=[near, 0], needed_until=lambda space, last_step: needed)
+    assert ScheduledMemory.has_bytes(state, 7, 0, 50, last_step, False, True) is fits
