@@ -6,6 +6,7 @@ No section writes bytes that another one accesses.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heapify, heapreplace
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from nki_mlir.targets.cpu.passes.parallelize import accesses_of, running_cost
 from nki_mlir.waist.overlap import ByteRegion, are_apart
 from nki_mlir.waist.recognize import product_of
 
+PAIRS_COMPARED = 100_000            # most pairs of bytes of a memory; beyond it all of them count as the same
 Range = tuple[int, int]             # of nodes: the number of the first, and the number after the last
 
 
@@ -30,7 +32,7 @@ class TouchedBytes:
     def is_written(self) -> bool:
         return any(writes for _, writes in self.accesses)
 
-    @property
+    @cached_property
     def bounds(self) -> Range:
         """The offsets of the first and of the last byte."""
         low, high = self.region.reach
@@ -59,12 +61,20 @@ class Sections:
 
     def within(self, start: int, end: int) -> list[Range]:
         """Divide some of the nodes into as many sections as there are."""
+        return [*pairwise(self.bounds(start, end).tolist())]
+
+    def longest(self, start: int, end: int) -> float:
+        """Return the nanoseconds of the longest section of some nodes."""
+        return float(np.diff(self.cost_before[self.bounds(start, end)]).max())
+
+    def bounds(self, start: int, end: int) -> np.ndarray:
+        """Return the starts of the sections of some nodes, and the end of the last one."""
         inside = (self.first >= start) & (self.last < end)
         crossing = np.zeros(end - start + 1, np.int64)          # dependences across the start of a node
         np.add.at(crossing, self.first[inside] - start + 1, 1)
         np.add.at(crossing, self.last[inside] - start + 1, -1)
         cuts = np.flatnonzero(np.cumsum(crossing)[1:end - start] == 0) + start + 1
-        return [*pairwise([start, *cuts.tolist(), end])]
+        return np.array([start, *cuts, end])
 
     def jobs(self, start: int, end: int, least: float) -> list[Range]:
         """Join sections that follow each other to jobs of at least so many nanoseconds; the last may be shorter."""
@@ -107,17 +117,27 @@ def dependences_in_memory(touched: list[TouchedBytes]) -> Iterator[Range]:
     if not written:
         return
     if len({bytes_.region.address.symbols for bytes_ in touched}) > 1:          # their distances are not known
-        yield from links([access for bytes_ in touched for access in bytes_.accesses])
+        yield from all_links(touched)
         return
-    open_: list[TouchedBytes] = []                           # those that may reach the next ones
+    pairs = 0
+    open_: list[TouchedBytes] = []                      # those that may reach the next ones
     for bytes_ in sorted(touched, key=lambda bytes_: bytes_.bounds):
         open_ = [other for other in open_ if other.bounds[1] >= bytes_.bounds[0]]
+        pairs += len(open_)
+        if pairs > PAIRS_COMPARED:
+            yield from all_links(touched)
+            return
         if bytes_ in written:
             yield from links(bytes_.accesses)
         for other in open_:
             if (bytes_ in written or other in written) and not are_apart(bytes_.region, other.region):
                 yield from links([*bytes_.accesses, *other.accesses])
         open_.append(bytes_)
+
+
+def all_links(touched: Sequence[TouchedBytes]) -> Iterator[Range]:
+    """Yield the dependences through one memory as if all accesses were to the same bytes."""
+    return links([access for bytes_ in touched for access in bytes_.accesses])
 
 
 def links(accesses: Sequence[tuple[int, bool]]) -> Iterator[Range]:

@@ -52,6 +52,18 @@ def test_sections__through_addresses_of_unknown_distance_depend_on_each_other() 
     assert [*sections.dependences_in_memory(touched)] == [(0, 3)]
 
 
+def test_sections__of_too_many_bytes_to_compare_are_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [[("x", 0, 4, True)], [("x", 2, 4, True)], [("x", 8, 4, True)], [("x", 10, 4, True)]]
+    assert Sections(rows).within(0, 4) == [(0, 2), (2, 4)]
+    monkeypatch.setattr(sections, "PAIRS_COMPARED", 1)
+    assert Sections(rows).within(0, 4) == [(0, 4)]
+
+
+def test_longest__is_the_time_of_the_section_that_takes_the_most() -> None:
+    rows = [[("x", 0, 4, True)], [("x", 2, 4, True)], [("x", 8, 4, True)]]
+    assert (Sections(rows).longest(0, 3), Sections(rows).longest(1, 3)) == (2.0, 1.0)
+
+
 def test_jobs__join_short_sections() -> None:
     apart = [[("x", n, 1, True)] for n in range(5)]
     assert Sections(apart).jobs(0, 5, 2.0) == [(0, 2), (2, 4), (4, 5)]

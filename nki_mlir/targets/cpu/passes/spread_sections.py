@@ -119,8 +119,7 @@ class SectionWriter:
         parts = []
         for last in {end - (end - start) * k // ENDS_TRIED for k in range(ENDS_TRIED)} - {start}:
             most = self.sections.cost(start, last) / self.threads
-            first = bisect_left(range(start, last), True, key=lambda n: max(
-                self.sections.cost(*section) for section in self.sections.within(n, last)) <= most) + start
+            first = bisect_left(range(start, last), True, key=lambda n: self.sections.longest(n, last) <= most) + start
             parts.append((self.saved(first, last) if first < last else 0.0, first, last))
         return parts
 
