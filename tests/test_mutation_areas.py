@@ -3,7 +3,7 @@
 
 from collections import Counter
 
-from tools.mutation import AREAS, area_of, modules
+from tools.mutation import AREAS, area_of, is_current, modules, reasons
 from tools.seeding import PACKAGE, ROOT
 
 
@@ -20,6 +20,13 @@ def test_areas_name_files_that_exist() -> None:
     """Each part of an area is a module or a folder with modules."""
     parts = [part for parts in AREAS.values() for part in parts]
     assert [part for part in parts if not (ROOT / PACKAGE / part).exists()] == []
+
+
+def test_reasons_of_survivors_name_code_that_exists() -> None:
+    """Code that has changed may have a mutant that a test finds: its reason no longer holds."""
+    assert [change for change in reasons() if not is_current(change)] == []
+    assert not is_current("scalar/alu.py: e.minui(b, e.const(b, 1)) -> (e.minui(e.const(b, 1), b))")
+    assert not is_current("scalar/no_such_module.py: a == b -> (a != b)")
 
 
 def test_the_nearest_folder_decides() -> None:

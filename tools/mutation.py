@@ -266,6 +266,18 @@ def reasons() -> dict[str, str]:
     return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
 
 
+def is_current(change: str) -> bool:
+    """Return whether the file has the text of a change as ``mutation_survivors.txt`` describes it."""
+    head, _, texts = change.partition(": ")
+    file, _, scope = head.partition("::")
+    path = ROOT / PACKAGE / file
+    source = path.read_text() if path.is_file() else ""
+    old, _, new = texts.partition(" -> ")
+    has_line = len(old) >= SHORT or " in " not in new or any(
+        new.endswith(f" in {line.strip()}") for line in source.splitlines() if line)
+    return has_line and scope.rpartition(".")[2] in source and old in " ".join(source.split())
+
+
 def table_of(verdicts: list[Verdict]) -> str:
     """Return the table in Markdown, by area and for each module with a survivor."""
     lines = ["| area | modules | mutants | found | survivors with a reason | other survivors |",
