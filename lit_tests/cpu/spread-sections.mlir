@@ -15,7 +15,7 @@
 
 // CHECK-LABEL: func.func @rows(
 // CHECK:         memref.alloc() : memref<4096xf32, "sbuf">
-// CHECK:         linalg.copy
+// CHECK:         linalg.copy ins({{.*}}) outs(%alloc :
 // CHECK:         scf.for %[[JOB:.*]] =
 // CHECK:           %[[FIRST:.*]] = arith.cmpi slt, %[[JOB]], %
 // CHECK-NEXT:      scf.if %[[FIRST]] {
@@ -29,7 +29,7 @@
 // CHECK:             memref.reinterpret_cast %arg2 to offset: [4096], sizes: [64, 64]
 // CHECK-NEXT:        linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "reduction"]
 // CHECK:         } {native.on_pool}
-// CHECK:         linalg.copy
+// CHECK:         linalg.copy ins({{.*}}memref<8192xf32, strided<[1]>, "hbm">)
 // NONE-LABEL:  func.func @rows(
 // NONE-NOT:      scf.for
 // NONE:          return

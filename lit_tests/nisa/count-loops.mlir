@@ -20,13 +20,13 @@
 // CHECK-NEXT:      %[[I:.*]] = memref.alloc() {nki.name = "i"} : memref<1x1xi32, "sbuf">
 // CHECK:           "nisa.iota"(%[[I]], %[[K]]) {{.*}}expression = #[[NUMBER]],
 // CHECK-NEXT:      "nisa.dynamic_read"(%{{.*}}, %{{.*}}, %[[I]])
-// CHECK-NEXT:      "nisa.tensor_tensor"
+// CHECK-NEXT:      "nisa.tensor_tensor"({{.*}}op = "add"
 // CHECK-NEXT:    }
 // CHECK-NEXT:    scf.for %{{.*}} = %c0 to %c4 step %c1
 // CHECK-NEXT:      "nisa.tensor_scalar"({{.*}}imm0 = 2.0
 // CHECK-NEXT:    }
-// CHECK-NEXT:    "nisa.memset"
-// CHECK-NEXT:    scf.while
+// CHECK-NEXT:    "nisa.memset"({{.*}}value = 0.0
+// CHECK-NEXT:    scf.while : () -> ()
 // CHECK:           "nisa.tensor_scalar"({{.*}}imm0 = 1.0
 
 // ((1 + 4 + 7) * 2 ** 4) * 2, and 48 * 32 more for each further row

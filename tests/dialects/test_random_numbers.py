@@ -39,17 +39,17 @@ def test_last_count__is_followed_by_the_first() -> None:
     np.testing.assert_array_equal(after["state"], [[SEED, 0]])
 
 
-@pytest.mark.parametrize("place", (0, 5, 23))
+@pytest.mark.parametrize("element", (0, 5, 23))
 @pytest.mark.parametrize("in_tile", (False, True))
-def test_dropout__keeps_an_element_whose_number_equals_the_probability(place: int, in_tile: bool) -> None:
+def test_dropout__keeps_an_element_whose_number_equals_the_probability(element: int, in_tile: bool) -> None:
     numbers = (words(24) >> 8).astype(np.float32) * np.float32(2 ** -24)
-    limit = numbers[place]
+    limit = numbers[element]
     op = SAMPLES["nisa.dropout"].make(**{"prob": "sbuf Px1xf32"} if in_tile else {"imm": float(limit)})
     arrays = arrays_of(op) | {"state": STATE}
     if in_tile:
         arrays["prob"] = np.full((4, 1), limit, np.float32)
     expected = np.where(numbers < limit, 0, arrays["src"].reshape(-1))
-    assert expected[place] != 0
+    assert expected[element] != 0
     np.testing.assert_array_equal(run(op, arrays)["dst"].reshape(-1), expected)
 
 

@@ -20,8 +20,7 @@ from nki_mlir.targets.cpu.passes.hoist_tiles import HoistTiles
 class HoistFactors(HoistTiles, FunctionPass, name="hoist-factors"):
     most: int = 4_194_304       # most bytes of all factors
     cached: int = 1_048_576     # most bytes in float32 of factors that stay in the second cache
-    # least iterations of a loop for larger factors, which products read from the third cache
-    times: int = 8
+    times: int = 8              # least iterations of a loop for larger factors, read from the third cache
     least: int = 8              # least times that a product must read each element of a factor
 
     def unchanged(self, function: NativeFunction, loop: cpu.NativeLoop, private: Set[cpu.ScratchBuffer]

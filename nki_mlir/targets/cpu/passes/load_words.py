@@ -19,8 +19,7 @@ from nki_mlir.waist.nest import Nest
 
 
 class LoadWords(FormChoice, FunctionPass, name="load-words"):
-    # least elements that a sum along lanes adds: with fewer, permutations cost more than loads save
-    least: int = 256
+    least: int = 256            # least elements of a sum along lanes: with fewer, permutations cost more than they save
     form = "words"
 
     def is_worth_it(self, nest: Nest) -> bool:
