@@ -14,7 +14,7 @@ __all__ = ["allocation_scope", "enable_stack_allocator", "force_auto_alloc", "mu
 
 
 def _memory(buffer: Buffer) -> Any:
-    """Return ``alloc``, ``mod_alloc`` and ``auto_alloc`` of a memory. Each tensor has memory of its own in the oracle.
+    """Return ``alloc``, ``mod_alloc`` and ``auto_alloc`` of a memory. Each tensor has separate memory in the oracle.
     """
     def anywhere(*_: Any, **__: Any) -> Buffer:
         return buffer

@@ -11,12 +11,14 @@ from a constant to a constant can be unrolled, scheduled, proved and timed as ot
 body does not read its counter.
 """
 
+from math import prod
 from typing import NamedTuple
 
-from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.access import Linear, Tile, same_pattern
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
 from nki_mlir.dialects.nisa.movement import IotaOp, MemsetOp
 from nki_mlir.passes.levels import Level
+from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.targets.neuron.codegen.dependences import accessed
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
@@ -33,6 +35,8 @@ from nki_mlir.targets.neuron.codegen.records import (
     nodes_in,
     tiles_of,
 )
+
+EXACT = 1 << 24                     # float32, in which engines add, has all integers up to here
 
 
 class CountLoops(RecordsPass, name="count-loops", reads=Level.NISA):
@@ -78,14 +82,26 @@ def _counted(loop: While, block: Block, users: Users) -> Counted | None:
     if counter not in block.buffers or counter.fixed or not loop.body.nodes:
         return None
     match outside, loop.body.nodes[-1]:
-        case ([InstructionStep(op=MemsetOp(dst=dst, value=first)) as begins],
-              InstructionStep(op=TensorScalarOp(op0="add", imm0=step, operand0=None, op1="bypass") as add) as advances):
+        case ([InstructionStep(op=MemsetOp() as memset) as begins],
+              InstructionStep(op=TensorScalarOp(op0="add", operand0=None, op1="bypass") as add) as advances):
             writers = [node for node in users[counter] if isinstance(node, InstructionStep) and any(
                 tile is not None and tile.handle is counter for tile in accessed(node.op)[1])]
-            if (add.src.handle is counter and not add.mask and begins in block.nodes[:block.nodes.index(loop)]
+            span = _span(memset, add, load.tile, limit)
+            if (span is not None and begins in block.nodes[:block.nodes.index(loop)]
                     and writers in ([begins, advances], [advances, begins])):
-                return Counted(begins, advances, dst, range(int(first), limit, int(step)))
+                return Counted(begins, advances, memset.dst, span)
     return None
+
+
+def _span(memset: MemsetOp, add: TensorScalarOp, loaded: Tile, limit: int) -> range | None:
+    """Return the numbers to which a counter is set and advanced; None if it is not one int32 that grows exactly, by
+    whole numbers and without a mask."""
+    counter, first, step = memset.dst, float(memset.value), float(add.imm0)
+    is_plain = counter.dtype is INT32 and prod(counter.shape) == 1 and not memset.mask and not add.mask and all(
+        tile.handle is counter.handle and same_pattern(tile, counter) for tile in (add.src, add.dst, loaded))
+    if not (is_plain and first.is_integer() and step.is_integer() and step > 0 and -EXACT <= first):
+        return None
+    return range(int(first), limit, int(step)) if limit + step <= EXACT else None
 
 
 def _replace(loop: While, counted: Counted, block: Block, users: Users) -> None:
