@@ -16,7 +16,7 @@ from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.assemble import room
 from nki_mlir.targets.cpu.function import NativeFunction
-from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule, weight_of
+from nki_mlir.targets.cpu.schedule import ORDERLESS, parts_of, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.overlap import ByteRegion
 
@@ -26,6 +26,12 @@ class Chunk(NamedTuple):
 
     nest: Nest
     steps: tuple[int, ...]
+
+
+def first_part(nest: Nest, count: int, axis: int = 0) -> Chunk | None:
+    """Return the first of so many equal parts of a nest along an axis; None if it has no such parts."""
+    parts = parts_of(nest, count, count, axis)
+    return parts and Chunk(parts[0], tuple([o.strides[axis] * parts[2] * o.dtype.itemsize for o in nest.operands]))
 
 
 @dataclass(eq=False)

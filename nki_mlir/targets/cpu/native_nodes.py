@@ -5,7 +5,7 @@ Index values are linear forms of slots of a program's frame, which are numbered 
 Addresses are such forms, too: a buffer's address is a symbol, whose value is known when all buffers have offsets.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -111,6 +111,7 @@ class NestCall(RoutineCall):
     regions: Sequence[ByteRegion]
 
 
+Users = Mapping[ScratchBuffer, Sequence[RoutineCall]]              # the calls that have an address in a buffer
 NestCallT = TypeVar("NestCallT", bound=NestCall)
 
 

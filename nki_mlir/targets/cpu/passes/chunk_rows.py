@@ -25,12 +25,12 @@ from typing import NamedTuple
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import addressed
-from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
+from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop, first_part
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.passes.parallelize import has_pool
-from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of, schedule, weight_of
+from nki_mlir.targets.cpu.schedule import cost_of, dims_of, reach_of, schedule, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteRegion, Iterations, may_interleave
@@ -65,7 +65,7 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
             self.block(function, function.body, PoolLoop(), function.users())
 
     def block(self, function: NativeFunction, block: cpu.NativeBlock, around: PoolLoop,
-              users: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]) -> None:
+              users: cpu.Users) -> None:
         """Put loops over chunks around runs of computations of a block."""
         nodes, start = block.nodes, 0
         block.nodes = []
@@ -99,12 +99,9 @@ def accesses(call: cpu.Compute, part: Chunk) -> list[ByteRegion]:
 
 
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
-    """Return the first of ``count`` chunks of a nest; None if its rows cannot be divided so, or if it is a product,
-    which is faster undivided."""
-    cut = parts_of(nest, count, count)
-    if cut is None or contraction_of(nest) is not None:
-        return None
-    return Chunk(cut[0], tuple([o.strides[0] * cut[2] * o.dtype.itemsize for o in nest.operands]))
+    """Return the first of ``count`` chunks; None if the nest has no such parts, or is a product, which is faster
+    undivided."""
+    return first_part(nest, count) if contraction_of(nest) is None else None
 
 
 def all_rows(nest: Nest) -> Chunk:
@@ -152,7 +149,7 @@ class Run:
     """Consecutive nodes: calls of nests, and allocations."""
 
     def __init__(self, options: ChunkRows, function: NativeFunction,
-                 users: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
+                 users: cpu.Users,
                  nodes: Sequence[cpu.Compute | cpu.Allocate], around: PoolLoop) -> None:
         self.options, self.function, self.users, self.nodes, self.around = options, function, users, nodes, around
         self.count = self.chunks_wanted()

@@ -15,14 +15,12 @@ it touches.
 Two nests stay apart if values are rounded several times before a long function, as in `fuse-tiles`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.walk import JointWalk, walk_of
-
-Users = Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]]
 
 
 class JoinNests(FunctionPass, name="join-nests"):
@@ -36,7 +34,7 @@ class JoinNests(FunctionPass, name="join-nests"):
         for block in cpu.blocks(function.body):
             self.block(block, users)
 
-    def block(self, block: cpu.NativeBlock, users: Users) -> None:
+    def block(self, block: cpu.NativeBlock, users: cpu.Users) -> None:
         """Join nests of a block, from the first one on."""
         nodes, start = block.nodes, 0
         dropped = set[object]()

@@ -11,14 +11,14 @@ ones: each thread packs the columns that it multiplies. Each thread has its own 
 uses.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.addressed_nest import addressed, does_stream
-from nki_mlir.targets.cpu.chunk_loop import Chunk
+from nki_mlir.targets.cpu.chunk_loop import Chunk, first_part
 from nki_mlir.targets.cpu.contraction import TileProduct
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
@@ -26,18 +26,16 @@ from nki_mlir.targets.cpu.native_nodes import (
     Allocate,
     Compute,
     NativeBlock,
-    RoutineCall,
-    ScratchBuffer,
     Spread,
+    Users,
     blocks,
     calls_in,
     slot_value,
 )
-from nki_mlir.targets.cpu.schedule import dims_of, parts_of
+from nki_mlir.targets.cpu.schedule import dims_of
 from nki_mlir.waist.overlap import ByteRegion, are_apart
 
 LINE = 64                           # bytes of a cache line, which two threads should not both write
-Users = Mapping[ScratchBuffer, Sequence[RoutineCall]]
 
 
 class JoinParts(FunctionPass, name="join-parts"):
@@ -122,12 +120,9 @@ def divisions(call: Spread, count: int) -> Iterator[Chunk]:
     """Yield the first of ``count`` parts of a computation for each axis that can be divided so, in the order of the
     axes. Along axes other than the first one, parts of results must lie in different cache lines."""
     for axis in range(len(call.nest.extents)) if not isinstance(call.part, TileProduct) else range(call.count == count):
-        parts = parts_of(call.nest, count, count, axis)
-        if parts is not None:
-            nest, _, extent = parts
-            part = Chunk(nest, tuple([o.strides[axis] * extent * o.dtype.itemsize for o in call.nest.operands]))
-            if not axis or all(step % LINE == 0 for step in part.steps[len(nest.inputs):]):
-                yield part
+        part = first_part(call.nest, count, axis)
+        if part is not None and (not axis or all(step % LINE == 0 for step in part.steps[len(call.nest.inputs):])):
+            yield part
 
 
 class PartAccess(NamedTuple):

@@ -14,7 +14,7 @@ Sections are only spread where products take a part of the time: `chunk-rows` di
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeGuard
 
@@ -29,9 +29,9 @@ from nki_mlir.targets.cpu.native_nodes import (
     NativeBranch,
     NativeLoop,
     Node,
-    RoutineCall,
     ScratchBuffer,
     TileCall,
+    Users,
     slot_value,
     sub_blocks,
 )
@@ -40,7 +40,6 @@ from nki_mlir.targets.cpu.sections import Range, Sections, longest_first
 from nki_mlir.targets.runtime import host
 
 ENDS_TRIED = 16                     # ends of sections, from the end of a sequence to its start
-Users = Mapping[ScratchBuffer, Sequence[RoutineCall]]
 
 
 class SpreadSections(FunctionPass, name="spread-sections"):
