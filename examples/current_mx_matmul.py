@@ -16,7 +16,7 @@ TARGET = "trn3"         # the first generation with these instructions
 
 
 def quantized(source):
-    """Quantize a [128, 4 n] tile in HBM; return (packed elements, scales), where an element packs four neighbours of a
+    """Quantize a [128, 4 n] tile in HBM; return (packed elements, scales), where an element packs four neighbors of a
     row."""
     tile = nl.ndarray(source.shape, dtype=source.dtype, buffer=nl.sbuf)
     packed = nl.ndarray((128, source.shape[1] // 4), dtype=nl.float8_e4m3fn_x4, buffer=nl.sbuf)

@@ -11,7 +11,7 @@ import numpy as np
 
 
 @nki.jit
-def centred(x):
+def centered(x):
     """Subtract the mean of each row from x [P, M]; each core processes half of the columns."""
     partitions, columns = x.shape
     core, cores = nl.program_id(0), nl.num_programs()
@@ -37,7 +37,7 @@ def centred(x):
 def cases():
     x = np.random.default_rng(0).standard_normal((128, 512)).astype(np.float32)
     answer = x - x.mean(1, keepdims=True, dtype=np.float64)
-    return [(centred[2], (x,), answer, 1e-6)]
+    return [(centered[2], (x,), answer, 1e-6)]
 
 
 if __name__ == "__main__":

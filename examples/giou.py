@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generalised intersection over union of box pairs: strided views read the fields of boxes; the kernel writes a
+"""Generalized intersection over union of box pairs: strided views read the fields of boxes; the kernel writes a
 parameter.
 
 python -m nki_mlir examples/giou.py
@@ -63,5 +63,5 @@ if __name__ == "__main__":
     (kernel, arguments, answer, tolerance), = cases()
     kernel(*arguments)
     error = np.abs(arguments[2] - answer).max()
-    print(f"generalised IoU of {answer.size} pairs: largest error {error:.1e}")
+    print(f"generalized IoU of {answer.size} pairs: largest error {error:.1e}")
     assert error < tolerance

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bilinear upsampling by two: weighted sums of neighbours, written through strided patterns.
+"""Bilinear upsampling by two: weighted sums of neighbors, written through strided patterns.
 
     python -m nki_mlir examples/interpolation.py
 """

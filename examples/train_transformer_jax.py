@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A small transformer in JAX whose attention, normalisation and rotary embedding are kernels, and its native version.
+"""A small transformer in JAX whose attention, normalization and rotary embedding are kernels, and its native version.
 
     python -m nki_mlir examples/train_transformer_jax.py --steps 300
 """
@@ -64,7 +64,7 @@ KERNELS, NATIVE = (attention, rotary, rmsnorm), (native_attention, native_rotary
 # -- the model ---------------------------------------------------------------------------------------------------------
 def loss_of(weights, characters, operations):
     """Return the mean cross-entropy of the next characters."""
-    attend, rotate, normalise = operations
+    attend, rotate, normalize = operations
     inputs, wanted = characters[:, :-1], characters[:, 1:]
     batch = inputs.shape[0]
 
@@ -73,12 +73,12 @@ def loss_of(weights, characters, operations):
     x = weights["embedding"][inputs].reshape(batch * STEPS, WIDTH)
     for n in range(LAYERS):
         w = {name.partition(".")[2]: value for name, value in weights.items() if name.startswith(f"{n}.")}
-        normal = normalise(x, w["gain_attention"])
+        normal = normalize(x, w["gain_attention"])
         q, k, v = (heads(normal @ w[name]) for name in ("query", "key", "value"))
         mixed = attend(rotate(q), rotate(k), v)
         x = x + mixed.reshape(batch, HEADS, STEPS, -1).swapaxes(1, 2).reshape(batch * STEPS, WIDTH) @ w["mix"]
-        x = x + jax.nn.gelu(normalise(x, w["gain_hidden"]) @ w["up"]) @ w["down"]
-    logits = normalise(x, weights["gain"]) @ weights["embedding"].T
+        x = x + jax.nn.gelu(normalize(x, w["gain_hidden"]) @ w["up"]) @ w["down"]
+    logits = normalize(x, weights["gain"]) @ weights["embedding"].T
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), wanted.reshape(-1, 1), axis=1).mean()
 
 
@@ -95,7 +95,7 @@ def adam(weights, gradients, state):
 
 
 def first_state():
-    """Return the weights and the optimiser's state before the first step."""
+    """Return the weights and the optimizer's state before the first step."""
     weights = {name: jnp.asarray(value) for name, value in run.first_weights().items()}
     zeros = jax.tree.map(jnp.zeros_like, weights)
     return weights, (jnp.zeros((), jnp.float32), zeros, zeros)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A small transformer in PyTorch whose attention, normalisation and rotary embedding are kernels, and its native form.
+"""A small transformer in PyTorch whose attention, normalization and rotary embedding are kernels, and its native form.
 
     python -m nki_mlir examples/train_transformer_torch.py --steps 300
 """
@@ -71,7 +71,7 @@ class Transformer(torch.nn.Module):
 
     def __init__(self, operations):
         super().__init__()
-        self.attend, self.rotate, self.normalise = operations
+        self.attend, self.rotate, self.normalize = operations
         self.weights = torch.nn.ParameterDict(
             {name.replace(".", "_"): torch.from_numpy(value.copy()) for name, value in run.first_weights().items()})
 
@@ -82,13 +82,13 @@ class Transformer(torch.nn.Module):
         w, inputs, wanted = self.weights, characters[:, :-1], characters[:, 1:]
         x = w["embedding"][inputs].reshape(-1, WIDTH)
         for n in range(LAYERS):
-            normal = self.normalise(x, w[f"{n}_gain_attention"])
+            normal = self.normalize(x, w[f"{n}_gain_attention"])
             q, k, v = (self.heads(normal @ w[f"{n}_{name}"]) for name in ("query", "key", "value"))
             mixed = self.attend(self.rotate(q), self.rotate(k), v)
             x = x + mixed.reshape(-1, HEADS, STEPS, WIDTH // HEADS).transpose(1, 2).reshape(-1, WIDTH) @ w[f"{n}_mix"]
-            hidden = functional.gelu(self.normalise(x, w[f"{n}_gain_hidden"]) @ w[f"{n}_up"], approximate="tanh")
+            hidden = functional.gelu(self.normalize(x, w[f"{n}_gain_hidden"]) @ w[f"{n}_up"], approximate="tanh")
             x = x + hidden @ w[f"{n}_down"]
-        logits = self.normalise(x, w["gain"]) @ w["embedding"].T
+        logits = self.normalize(x, w["gain"]) @ w["embedding"].T
         return functional.cross_entropy(logits, wanted.reshape(-1))
 
 
@@ -96,13 +96,13 @@ def train(use_kernels, steps, tick=lambda loss: None, backend=None):
     """Return the loss of each step. ``torch.compile`` compiles the model if a backend is given."""
     model = Transformer(KERNELS if use_kernels else NATIVE)
     forward = model if backend is None else torch.compile(model, backend=backend, fullgraph=True)
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE, betas=(run.DECAY_1, run.DECAY_2), eps=EPSILON)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE, betas=(run.DECAY_1, run.DECAY_2), eps=EPSILON)
     losses = []
     for characters, _ in zip(run.batches(), range(steps)):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = forward(torch.from_numpy(characters).long())
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
         tick(losses[-1])
     return losses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The kernels of a small transformer, forward and backward: attention, RMS normalisation, rotary embedding.
+"""The kernels of a small transformer, forward and backward: attention, RMS normalization, rotary embedding.
 
 Attention and rotary embedding run one program per head of each sequence: sequences have at most 128 positions, heads
 at most 128 dimensions. Programs that train with them: train_transformer_jax.py, train_transformer_torch.py.

@@ -72,12 +72,12 @@ def load(module: str) -> list[Extension]:
     Its operations must be loaded before the first kernel is captured.
     """
     from nki_mlir import extensions  # start-up: imported on first use
-    from nki_mlir.dialects import catalogue
+    from nki_mlir.dialects import catalog
     from nki_mlir.passes.pass_manager import check_plugin_files
     extensions_added = extensions.add(module)
     for extension in extensions_added:
         if extension.group == "ops":
-            catalogue.add(extension)
+            catalog.add(extension)
         if extension.group == "passes":
             check_plugin_files()
     return extensions_added

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names that users write instead of the language's: misspelt ones, and those of NumPy, PyTorch, JAX and Triton."""
+"""Names that users write instead of the language's: misspelled ones, and those of NumPy, PyTorch, JAX and Triton."""
 
 from collections.abc import Iterable
 

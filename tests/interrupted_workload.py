@@ -121,11 +121,11 @@ def as_it_begins(module: object, name: str) -> Callable[[Callable[[], object]], 
     def run_interrupted(work: Callable[[], object]) -> None:
         function = getattr(module, name)
 
-        def signalled(*arguments: object, **keywords: object) -> object:
+        def signaled(*arguments: object, **keywords: object) -> object:
             interrupt()
             time.sleep(0.01)
             return function(*arguments, **keywords)
-        setattr(module, name, signalled)
+        setattr(module, name, signaled)
         try:
             ends(work)
         finally:
@@ -182,7 +182,7 @@ PLACES = {
     "streams": (as_it_begins(neuron, "lowered"), lambda: loop.lower(x, 8).as_text("isa")),
     "timing": (while_running, lambda: loop.lower(x, FOREVER).time()),
     "profile": (while_running, lambda: loop.lower(x, FOREVER).profile()),
-    "checker of streams": (as_it_begins(MemoryCheck, "initialise"), lambda: neuron.checked(loop.lower(x, 8).streams)),
+    "checker of streams": (as_it_begins(MemoryCheck, "initialize"), lambda: neuron.checked(loop.lower(x, 8).streams)),
 }
 
 

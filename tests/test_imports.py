@@ -51,7 +51,7 @@ UNREAD = {
     "nki_mlir.language.current.beta_calls": "modules that a table of the same file names",
     "nki_mlir.language.kernel": "the module of a user's kernel that was pickled",
     "nki_mlir.language.signatures.binding": "modules that the functions of the two generations name",
-    "nki_mlir.migration.neighbours": "the packages that a migrated text imports: whether they are installed",
+    "nki_mlir.migration.neighbors": "the packages that a migrated text imports: whether they are installed",
     "nki_mlir.passes.packages": "the package at the top of one that is registered: it is there, and has no passes",
 }
 # What a lower tier imports of a higher one by a name that it makes, and why it cannot be the other way round.

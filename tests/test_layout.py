@@ -29,7 +29,7 @@ TEXTS = sorted({*PYTHON, *NATIVE, *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *
 
 
 @by_folder([*PYTHON, *NATIVE])
-def test_files__start_with_the_licence(files: list[Path]) -> None:
+def test_files__start_with_the_license(files: list[Path]) -> None:
     assert not [name(f) for f in files if (text := f.read_text()) and SPDX not in text.split("\n")[0]]
 
 
@@ -346,6 +346,21 @@ ACCEPTANCE = "tests/acceptance"
 @by_folder([f for f in TEXTS if not name(f).startswith(ACCEPTANCE)])
 def test_files__name_no_place_outside_of_the_checkout(files: list[Path]) -> None:
     assert not [name(f) for f in files if OUTSIDE.search(f.read_text())]
+
+
+# British spellings: the project spells in American English. Brackets keep the list from matching itself.
+BRITISH = re.compile(
+    r"neighbo[u]r|behavio[u]r|colo[u]r|flavo[u]r|favo[u]r|hono[u]r|labo[u]r|\bcent[r]e|\bfib[r]e|\bmet[r]e|licen[c]e|defen[c]e|offen[c]e"
+    r"|catalog[u]e|dialog[u]e|analo[g]ue|analy[s]e[dr]?\b|artef[a]ct|judg[e]ment|gr[e]y\b|programm[e]s?\b|spel[t]\b|learn[t]\b"
+    r"|(?:label|model|signal|cancel|travel|level|channel|tunnel)[l](?:ed|ing)"
+    r"|(?:canonical|factor|general|initial|minim|maxim|memo|normal|optim|organ|parallel|quant|real|recogn|serial|special|standard|summar|synchron"
+    r"|util|vector)i[s](?:e[drs]?|ing|ations?)(?![a-z])", re.IGNORECASE)
+UPSTREAM = re.compile(r"C(?:ANCELLE[D]|ancelle[d]Error)")     # names of XLA and Python
+
+
+@by_folder([f for f in [*TEXTS, *sorted((ROOT / "docs" / "site").rglob("*.md"))] if f.is_file()])
+def test_words__are_spelled_in_american_english(files: list[Path]) -> None:
+    assert not [f"{name(f)}: {word.group()}" for f in files for word in BRITISH.finditer(UPSTREAM.sub("", f.read_text()))]
 
 
 TOP_LEVEL = {".ci", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile",

@@ -48,7 +48,7 @@ def cases() -> list[Case]:
     grid = -(-300 // add.ROWS), -(-1100 // add.COLUMNS)
     return [
         Case("average pool 4x4", pool.average_pool2d, (image, 4), pool.reference(image, 4)),
-        Case("generalised IoU", giou.giou, (first, second, np.empty((256, 64), np.float32)),
+        Case("generalized IoU", giou.giou, (first, second, np.empty((256, 64), np.float32)),
              giou.reference(first, second)),
         Case("tensor add, 3x3 grid", add.tensor_add[grid], (a, b), a + b),
     ]

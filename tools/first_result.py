@@ -30,4 +30,4 @@ def checked(module_name: str) -> float:
 
 first = checked("average_pool2d")
 print(f"average pool: {first - float(sys.argv[1]):.2f} s from process start to a checked result")
-print(f"generalised IoU as second kernel in the process: {checked('giou') - first:.2f} s")
+print(f"generalized IoU as second kernel in the process: {checked('giou') - first:.2f} s")

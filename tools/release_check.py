@@ -86,7 +86,7 @@ def check_content(wheel: Path, sdist: Path) -> None:
     if extra:
         raise Unfit(f"the wheel has {', '.join(sorted(extra)[:5])}, which are for development")
     if not any(f.endswith("licenses/LICENSE") for f in inside):
-        raise Unfit("the wheel has no licence")
+        raise Unfit("the wheel has no license")
     files = content(sdist)
     missing = [f for f in tracked() if f not in files and not f.startswith(".")]
     if missing:

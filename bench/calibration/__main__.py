@@ -48,7 +48,7 @@ class Outcome(TypedDict):
     kernel: str
 
 
-@lru_cache(maxsize=1)           # neighbours often are two measurements of one kernel
+@lru_cache(maxsize=1)           # neighbors often are two measurements of one kernel
 def programs_of(source: str, arguments: tuple[str, ...], target: str, static: bool) -> list[Program]:
     kernel = load_kernel(str(HERE / source), target, ())
     positional, keywords = parse_arguments(list(arguments), values=False)

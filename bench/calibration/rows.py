@@ -39,11 +39,11 @@ def layernorm(x, gamma, beta):
     for i in nl.affine_range(rows // P):
         tile = nl.load(x[nl.ds(i * P, P), :])
         mean = nisa.tensor_scalar(nisa.tensor_reduce(np.add, tile, axis=1, keepdims=True), np.multiply, 1.0 / n)
-        centred = nisa.tensor_scalar(tile, np.subtract, mean)
-        squares = nisa.tensor_tensor(centred, centred, np.multiply)
+        centered = nisa.tensor_scalar(tile, np.subtract, mean)
+        squares = nisa.tensor_tensor(centered, centered, np.multiply)
         variance = nisa.tensor_reduce(np.add, squares, axis=1, keepdims=True)
         inverse = nisa.activation(nl.rsqrt, variance, scale=1.0 / n)
-        normal = nisa.tensor_scalar(centred, np.multiply, inverse)
+        normal = nisa.tensor_scalar(centered, np.multiply, inverse)
         scaled = nisa.tensor_tensor(normal, scale, np.multiply)
         nl.store(out[nl.ds(i * P, P), :], nisa.tensor_tensor(scaled, shift, np.add))
     return out

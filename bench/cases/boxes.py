@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generalised intersection over union of pairs of boxes, whose fields alternate in memory."""
+"""Generalized intersection over union of pairs of boxes, whose fields alternate in memory."""
 
 from typing import Any
 

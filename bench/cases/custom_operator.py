@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generalised IoU of 1024 x 256 pairs: the C++ operator in both builds, beside the NKI kernel and the libraries."""
+"""Generalized IoU of 1024 x 256 pairs: the C++ operator in both builds, beside the NKI kernel and the libraries."""
 
 import tempfile
 from dataclasses import replace

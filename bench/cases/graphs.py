@@ -49,8 +49,9 @@ def rms(t: Array) -> Array:
 
 def layer_norm(t: Array, scale: Array, shift: Array) -> Array:
     wide = t.astype(F32)
-    centred = wide - wide.mean(-1, keepdims=True)
-    return (centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)).astype(t.dtype) * scale + shift
+    centered = wide - wide.mean(-1, keepdims=True)
+    variance = (centered * centered).mean(-1, keepdims=True)
+    return (centered * jax.lax.rsqrt(variance + 1e-5)).astype(t.dtype) * scale + shift
 
 
 def split(t: Array, heads: int) -> Array:

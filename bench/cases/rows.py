@@ -7,7 +7,7 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
-import normalisation
+import normalization
 import numpy as np
 import softmax as softmaxes
 from case import Case, Goal, case, random, tolerance
@@ -47,7 +47,7 @@ def rmsnorm(dtype: str = "float32") -> Case:
         import torch
         return torch.nn.functional.rms_norm(x, (x.shape[1],), g[0], 1e-6)
     x, g = random(4096, 4096, dtype=dtype), random(1, 4096, seed=1, dtype=dtype)
-    return Case((x, g), normalisation.rmsnorm, formula, torch_formula, "copy", 2 * x.nbytes,
+    return Case((x, g), normalization.rmsnorm, formula, torch_formula, "copy", 2 * x.nbytes,
                 lambda: formula(np, x.astype("float64"), g.astype("float64")), tolerance(dtype))
 
 
@@ -91,8 +91,8 @@ def layernorm(dtype: str = "float32") -> Case:
         from scipy.special import erf
         if xp is not np:
             from jax.scipy.special import erf
-        centred = x - x.mean(1, keepdims=True)
-        normal = centred / xp.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5) * g + b
+        centered = x - x.mean(1, keepdims=True)
+        normal = centered / xp.sqrt((centered * centered).mean(1, keepdims=True) + 1e-5) * g + b
         return normal * (1 + erf(normal * math.sqrt(0.5))) * 0.5
 
     def torch_formula(x: Any, g: Any, b: Any) -> Any:

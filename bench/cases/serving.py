@@ -16,7 +16,7 @@ def transposed(tile):
 
 @nki.jit
 def decode_grouped(q, keys, values):
-    """Compute attention of one token. q [heads, D] has queries that are scaled already, as many neighbouring ones for
+    """Compute attention of one token. q [heads, D] has queries that are scaled already, as many neighboring ones for
     each of keys [groups, D, positions] and values [groups, positions, D]; positions a multiple of 512."""
     heads, depth = q.shape
     groups, _, positions = keys.shape

@@ -36,7 +36,7 @@ from nki_mlir.language.kernel import Kernel, describe_array, is_array  # noqa: E
 from nki_mlir.targets import neuron  # noqa: E402
 
 ROWS, COLUMNS = 128, 512
-SMALL = ("tensor_add.0", "transpose2d.0", "average_pool2d.0", "softmax.0", "normalisation.0", "matmul.0", "attention.0",
+SMALL = ("tensor_add.0", "transpose2d.0", "average_pool2d.0", "softmax.0", "normalization.0", "matmul.0", "attention.0",
          "rotary.0", "cumulative_sum.0", "selective_scan.0")
 LONG = ("matmul_blocked_4096", "matmul_tiled_4096", "attention_2048", "attention_steps_2048", "attention_steps_4096",
         "mamba_channels_1024", "softmax_640000", "equal_20000", "unrolled_20000", "distinct_20000", "sort_1024")

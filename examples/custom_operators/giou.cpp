@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Generalised intersection over union of box pairs, rows of boxes spread over the cores.
+// Generalized intersection over union of box pairs, rows of boxes spread over the cores.
 #include <neuron/neuron-utils.hpp>
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generalised IoU as a C++ operator in PyTorch, beside the NKI kernel of examples/giou.py.
+"""Generalized IoU as a C++ operator in PyTorch, beside the NKI kernel of examples/giou.py.
 
     python -m nki_mlir examples/custom_operators/giou_operator.py
 """

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Pairs of a transposed copy are neighbours in the rows of the tile before: words of two elements are copied from there.
+// Pairs of a transposed copy are neighbors in the rows of the tile before: words of two elements are copied from there.
 // RUN: nki-opt --copy-words %s | FileCheck %s
 
 #id = affine_map<(p, f) -> (p, f)>
@@ -16,14 +16,14 @@
 !input = memref<32x64xui16, "hbm">
 !words = memref<32x32xui32, "hbm">
 
-// CHECK-LABEL: func.func @neighbours(
+// CHECK-LABEL: func.func @neighbors(
 // CHECK:         %[[BYTES:.*]] = memref.alloc()
 // CHECK:         %[[WORDS:.*]] = "nki.reinterpret"(%[[BYTES]]) : (memref<1x4096xui8, "sbuf">) -> memref<1x1024xf32, "sbuf">
 // CHECK-NEXT:    %[[COLUMNS:.*]] = memref.reinterpret_cast %[[WORDS]] to offset: [0], sizes: [32, 32], strides: [1, 32]
 // CHECK:         linalg.copy ins(%[[COLUMNS]] :
 // CHECK-NOT:     bitwise_or
 // CHECK:         return
-func.func @neighbours(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", nki.shared = 0 : i64}) {
+func.func @neighbors(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", nki.shared = 0 : i64}) {
   %bytes = memref.alloc() : !bytes
   %tile = "nki.reinterpret"(%bytes) : (!bytes) -> !halves
   %rows = memref.reinterpret_cast %tile to offset: [0], sizes: [32, 64], strides: [64, 1] : !halves to !rows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Programs of a grid on neighbouring parts of the same rows run as one program on whole rows.
+// Programs of a grid on neighboring parts of the same rows run as one program on whole rows.
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --merge-programs %s | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --merge-programs="items=3" %s | FileCheck %s --check-prefix=FEW
 

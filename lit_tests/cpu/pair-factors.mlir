@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Factors in bfloat16 become words of two neighbours of the summed axis, where the host has an instruction for them.
+// Factors in bfloat16 become words of two neighbors of the summed axis, where the host has an instruction for them.
 // RUN: nki-opt --pair-factors="pairs=1" --lower-to-vector %s | FileCheck %s --check-prefix=%pairs
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --pass-pipeline="pair-factors{pairs=1},spread-nests{worth=1}" --lower-to-vector %s | FileCheck %s --check-prefix=PARTS-%pairs
 // RUN: nki-opt --pair-factors="pairs=0" --lower-to-vector %s | FileCheck %s --check-prefix=APART

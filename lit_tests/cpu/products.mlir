@@ -30,7 +30,7 @@ func.func @product(%a: memref<128x16xbf16, "hbm"> {nki.name = "a"}, %b: memref<1
 // CHECK:       %[[TO:.*]] = llvm.getelementptr %[[C]][%[[ROW]]]
 // CHECK:       %[[OLD:.*]] = llvm.load %[[TO]] {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xf32>
 // CHECK:       %[[TILE:[a-z0-9]+]]:{{[0-9]+}} = scf.for %[[K:[a-z0-9]+]] = %c0_i64 to %c128_i64 step %c1_i64
-// CHECK-SAME:      iter_args(%[[SUM:[a-z0-9]+]] = %[[OLD]], %[[NEIGHBOUR:[a-z0-9]+]] =
+// CHECK-SAME:      iter_args(%[[SUM:[a-z0-9]+]] = %[[OLD]], %[[NEIGHBOR:[a-z0-9]+]] =
 // A number of A for each row, times vectors of B, added to the row's vectors.
 // CHECK:         %[[COLUMN:.*]] = llvm.getelementptr %[[A]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, i16
 // CHECK:         %[[LINE:.*]] = llvm.getelementptr %[[B]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, i16
@@ -38,7 +38,7 @@ func.func @product(%a: memref<128x16xbf16, "hbm"> {nki.name = "a"}, %b: memref<1
 // CHECK:         llvm.load %[[COLUMN]] {alignment = 2 : i64} : !llvm.ptr -> i16
 // CHECK:         %[[X:.*]] = vector.broadcast %{{.*}} : f32 to vector<[[LANES]]xf32>
 // CHECK-NEXT:    %[[FIRST:.*]] = math.fma %[[X]], %{{.*}}, %[[SUM]] : vector<[[LANES]]xf32>
-// CHECK-NEXT:    %[[SECOND:.*]] = math.fma %[[X]], %{{.*}}, %[[NEIGHBOUR]] : vector<[[LANES]]xf32>
+// CHECK-NEXT:    %[[SECOND:.*]] = math.fma %[[X]], %{{.*}}, %[[NEIGHBOR]] : vector<[[LANES]]xf32>
 // CHECK:         scf.yield %[[FIRST]], %[[SECOND]],
 // CHECK:       llvm.store %[[TILE]]#0, %[[TO]]
 // CHECK:       llvm.store %[[TILE]]#1

@@ -81,10 +81,10 @@ func.func @read_again() {
 }
 
 // A copy that another instruction waits for stays, with its label, although it follows the load of its source.
-// CHECK-LABEL: func.func @labelled(
+// CHECK-LABEL: func.func @labeled(
 // CHECK:         "nisa.dma_copy"(%[[T:.*]], %{{.*}}) {
 // CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[T]]) {{.*}} nki.label = "5"
-func.func @labelled(%x: memref<64x32xf32, "hbm">) {
+func.func @labeled(%x: memref<64x32xf32, "hbm">) {
   %t = memref.alloc() : !tile
   %q = memref.alloc() : !tile
   "nisa.dma_copy"(%t, %x) {access = [#tile, #hbm], engine = "unknown", mask = #all} : (!tile, memref<64x32xf32, "hbm">) -> ()

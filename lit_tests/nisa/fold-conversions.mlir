@@ -60,10 +60,10 @@ func.func @rounds() {
 }
 
 // A copy that another instruction waits for stays, with its label.
-// CHECK-LABEL: func.func @labelled(
+// CHECK-LABEL: func.func @labeled(
 // CHECK:         "nisa.dma_transpose"(%[[S:.*]], %{{.*}}) {access = [#nki.access<f32,
 // CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[S]]) {{.*}} nki.label = "5"
-func.func @labelled() {
+func.func @labeled() {
   %x = memref.alloc() : !tile
   %s = memref.alloc() : !turned
   %t = memref.alloc() : !small

@@ -12,7 +12,7 @@
 #factors = #nki.access<f32, affine_map<() -> (0)>, [[1, 128], [1, 1]]>
 #spread = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 512]]>
 
-// Two of the four iterations become one. A partition takes two neighbouring rows: runs of 4 KiB.
+// Two of the four iterations become one. A partition takes two neighboring rows: runs of 4 KiB.
 // CHECK-LABEL: func.func @scaled(
 // CHECK-SAME:    %[[X:[^:]*]]: memref<512x512xf32, "hbm"> {nki.name = "x"}, %[[Y:[^:]*]]: memref
 // CHECK:         "nisa.memset"(%[[TWO:[a-z0-9_]+]])

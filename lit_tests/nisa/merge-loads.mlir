@@ -9,14 +9,14 @@
 #second = #nki.access<f32, affine_map<() -> (64)>, [[1024, 128], [1, 64]]>
 #apart = #nki.access<f32, affine_map<() -> (192)>, [[1024, 128], [1, 64]]>
 
-// Neighbouring tiles are loaded by one transfer, into one buffer.
-// CHECK-LABEL: func.func @neighbours(
+// Neighboring tiles are loaded by one transfer, into one buffer.
+// CHECK-LABEL: func.func @neighbors(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x1024xf32, "hbm">
 // CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<128x2x64xf32, "sbuf">
 // CHECK-NEXT:    "nisa.dma_copy"(%[[T]], %[[X]]) {{.*}}{{\[\[}}1, 128], [1, 128]]>, {{.*}}{{\[\[}}1024, 128], [1, 128]]>]
 // CHECK-NEXT:    "nisa.tensor_tensor"(%[[T]], %[[T]], %[[T]])
 // CHECK-NEXT:    return
-func.func @neighbours(%x: !x) {
+func.func @neighbors(%x: !x) {
   %t = memref.alloc() : !tile
   %u = memref.alloc() : !tile
   "nisa.dma_copy"(%t, %x) {access = [#tile, #first], engine = "unknown", mask = #all} : (!tile, !x) -> ()

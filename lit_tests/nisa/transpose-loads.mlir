@@ -16,7 +16,7 @@
 #half_tile = #nki.access<f16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
 #narrow = #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
 
-// Neighbouring partitions get neighbouring elements: the DMA engines read rows of x and transpose.
+// Neighboring partitions get neighboring elements: the DMA engines read rows of x and transpose.
 // CHECK-LABEL: func.func @columns(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x128xf32, "hbm">
 // CHECK:         %[[T:.*]] = memref.alloc()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --stablehlo-to-linalg=compare=1 --split-input-file %s | FileCheck %s
 
-// The ones of 8 bits: pairs of neighbouring bits are added, then pairs of these sums, then the two halves.
+// The ones of 8 bits: pairs of neighboring bits are added, then pairs of these sums, then the two halves.
 // CHECK-LABEL: func.func @ones(
 // CHECK-DAG:     %[[NIBBLE:.*]] = arith.constant 15 : i8
 // CHECK-DAG:     %[[FOUR:.*]] = arith.constant 4 : i8

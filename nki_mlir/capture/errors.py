@@ -350,7 +350,7 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     near = "" if fix else same_name(name, listed)
     if not fix and not near:
         fix = COMPOSED.get(name.lower(), "")
-        if not fix and name in np.__all__:              # NumPy's ``median`` is no misspelt ``mean``
+        if not fix and name in np.__all__:              # NumPy's ``median`` is no misspelled ``mean``
             fix = "the device has no such function: write it with those that dir() lists, or call it on the host"
         near = "" if fix else nearest(name, listed)
     fix = fix or ("use " + " or ".join([*filter(None, [", ".join(listed[:-1])]), *listed[-1:]]) if len(listed) <= FEW

@@ -192,7 +192,7 @@ def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport, same_writ
     report.findings += [finding("streams", error, NOTE if is_judged(error, same_writes) else ERROR)
                         for error in streams.violations]
     report.findings += [CheckFinding("streams", NOTE, f"the streams are not proved correct: {reason}")
-                        for reason in streams.not_analysed]
+                        for reason in streams.not_analyzed]
 
 
 def is_judged(error: NkiMlirError, same_writes: set[str]) -> bool:

@@ -124,7 +124,7 @@ class OperationObserver:
                 self.report("precision", WARNING, f"{operation} loses digits that its operands have: they differ from "
                             f"float64 by {loss.operands:.1g} of their largest elements, its result by "
                             f"{loss.result:.1g}, and an output of the kernel by {error:.1g}", at,
-                            "do not subtract nearly equal numbers: centre or scale the operands first")
+                            "do not subtract nearly equal numbers: center or scale the operands first")
 
     # -- values --------------------------------------------------------------------------------------------------------
     def report_nonfinite(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:

@@ -2,7 +2,7 @@
 """Decides whether results of two executors, or of two versions of a kernel, agree.
 
 Executors compute equal values, except that native code, or a kernel with other tiles, adds the terms of a sum in
-another order (docs/numerics.md). Two orders may round a sum to neighbouring values of its dtype, which in bfloat16 are
+another order (docs/numerics.md). Two orders may round a sum to neighboring values of its dtype, which in bfloat16 are
 0.8% apart.
 """
 
@@ -42,7 +42,7 @@ def orders_explain(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
 
 
 def rounding_step(array: np.ndarray) -> float:
-    """Return the largest relative distance of neighbouring values in an array's dtype; 0 for integers."""
+    """Return the largest relative distance of neighboring values in an array's dtype; 0 for integers."""
     return float(ml_dtypes.finfo(array.dtype).eps) if "float" in array.dtype.name else 0.0
 
 

@@ -53,7 +53,7 @@ class _Print(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that suggests the nearest option for a misspelt one. It does not accept abbreviated options."""
+    """A parser that suggests the nearest option for a misspelled one. It does not accept abbreviated options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False} | settings)

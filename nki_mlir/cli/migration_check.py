@@ -28,14 +28,14 @@ from nki_mlir.migration.elementwise import INVERTED
 from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels, migrated, readable_text
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.names import Names
-from nki_mlir.migration.neighbours import imported_files
+from nki_mlir.migration.neighbors import imported_files
 
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.printing.errors import Unprintable
 
 DIFFERS = "DIFFERS"
-NARROWEST = 0.125           # the relative distance of neighbouring values of float8_e4m3
+NARROWEST = 0.125           # the relative distance of neighboring values of float8_e4m3
 DIFFERENCE = re.compile(rf"{DIFFERS}: (\w+ on \w+) by (\S+)")
 CASES = ("let it return a list of (kernel, arguments), (kernel, arguments, {name: argument}) or (kernel, arguments, "
          "answer, tolerance)")
@@ -52,10 +52,10 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
         if finder is not None:
             new = finder.migrate(file.path.resolve(), file.new)
             sys.meta_path.insert(0, finder)
-        neighbours = [] if packages else _migrated_neighbours(file, Path(directory))
+        neighbors = [] if packages else _migrated_neighbors(file, Path(directory))
         if not packages:
             new.write_text(file.new, encoding="utf-8")
-        hidden = {name: sys.modules.pop(name) for name in neighbours if name in sys.modules}
+        hidden = {name: sys.modules.pop(name) for name in neighbors if name in sys.modules}
         sys.path[:0] = [directory, folder]
         try:
             yield new
@@ -66,7 +66,7 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
                 sys.meta_path.remove(finder)
                 for name in [n for n in sys.modules if n.split(".")[0] == finder.name]:
                     del sys.modules[name]
-            for name in neighbours:
+            for name in neighbors:
                 sys.modules.pop(name, None)
             sys.modules.update(hidden)
 
@@ -98,7 +98,7 @@ def _write(files: list[Migrated], old: Path, new: Path) -> None:
         copy.write_text(file.new, encoding="utf-8")
 
 
-def _migrated_neighbours(file: Migrated, directory: Path) -> list[str]:
+def _migrated_neighbors(file: Migrated, directory: Path) -> list[str]:
     """Migrate the modules of a file's folder that it imports and that are of the beta generation, into a directory.
     Return their names."""
     folder, packages = file.path.resolve().parent, files_of_packages_beside(file.path, file.old)

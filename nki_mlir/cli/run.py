@@ -334,7 +334,7 @@ def verify_each(runnable: "Runnable", tolerance: float | None) -> int:
     report = neuron.checked(runnable.streams(neuron.emission()))
     for violation in report.violations:
         print(violation, file=sys.stderr)
-    print(f"streams: {report.verdict}" + "".join(f"; {reason}" for reason in report.not_analysed))
+    print(f"streams: {report.verdict}" + "".join(f"; {reason}" for reason in report.not_analyzed))
     return int(report.verdict == "violated")
 
 

@@ -11,7 +11,7 @@ from nki_mlir.targets.neuron.order import order_text
 
 def require_sound(programs: Sequence[Program], witness: str | None = None) -> None:
     """Check streams. Print their violations on standard error and raise the last one; print notes about streams that
-    the checker could not analyse.
+    the checker could not analyze.
 
     ``witness`` is a file for an order in which the first unordered accesses go wrong.
     """
@@ -29,5 +29,5 @@ def require_sound(programs: Sequence[Program], witness: str | None = None) -> No
         print("note: no witness is written: waits order all accesses of the streams", file=sys.stderr)
     if report.violations:
         raise report.violations[-1]
-    for reason in report.not_analysed:
+    for reason in report.not_analyzed:
         print(f"note: the streams are not proved to be sound: {reason}", file=sys.stderr)

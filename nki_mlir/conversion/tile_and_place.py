@@ -49,7 +49,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     columns: bool = True        # spread the columns of a product of one row over partitions, else one has all
     short_rows: bool = True     # load several neighboring short rows of a factor to one partition
     short_runs: bool = True     # load short runs of a factor with the elements between them
-    neighbours: bool = True     # of axes of equal extent tile the one of neighboring results, else the outermost
+    neighbors: bool = True     # of axes of equal extent tile the one of neighboring results, else the outermost
     windows: bool = True        # load and transpose overlapping rows of a factor once, as those of a convolution
     images: bool = True         # keep the image of a convolution on chip, its channels along the partitions
     packed: bool = True         # copy a factor in HBM to rows of summed elements where products are then larger

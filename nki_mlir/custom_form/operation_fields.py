@@ -13,7 +13,7 @@ from inspect import get_annotations
 from typing import Any, get_origin
 
 from nki_mlir.bindings import ext, ir
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.attributes import Nki
 from nki_mlir.dialects.isa.module import Isa
 from nki_mlir.dialects.mlir_ops import Nisa
@@ -74,14 +74,14 @@ class PlainForm:
 
 def form_of(name: str) -> TileForm | PlainForm | None:
     """Return the form of an operation, or None if our dialects have no operation of that name."""
-    catalogue.load()
+    catalog.load()
     cls = REGISTRY.get(name)
     return _plain_forms().get(name) if cls is None else TileForm(cls)
 
 
 def operation_names() -> list[str]:
     """Return the names of all operations of our dialects."""
-    catalogue.load()
+    catalog.load()
     return sorted((*REGISTRY, *_plain_forms()))
 
 

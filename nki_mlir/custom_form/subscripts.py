@@ -35,7 +35,7 @@ class BufferType:
         return self.space != HBM
 
     def strides(self, dtype: DType) -> tuple[int, ...] | None:
-        """Return the distances between neighbours along each axis, in elements of this type; the partition axis is
+        """Return the distances between neighbors along each axis, in elements of this type; the partition axis is
         counted separately.
 
         Return None if elements of this type do not divide the buffer's last axis.

@@ -3,7 +3,7 @@
 
 Each rate is derived from one of two published measurements:
 
-- Generalised IoU of 1024 x 256 pairs takes 0.061 ms on 8 cores. Each core makes 384 transfers of together 1,179,648
+- Generalized IoU of 1024 x 256 pairs takes 0.061 ms on 8 cores. Each core makes 384 transfers of together 1,179,648
   bytes; with ``TRANSFER`` cycles to start a transfer, the remaining time gives ``BYTES`` a cycle, 27 GB/s a core. This
   rate includes the arithmetic between the transfers.
 - A model with a ReLU as custom operator makes 8.1 steps a second with element accessors, 220.7 with TCM transfers and

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Convert the findings of the emulated engine to exceptions and warnings with the line of the user's source.
 
-A ``Fault`` is raised, because the device's behaviour is undefined. A ``KernelWarning`` is a Python warning at the
+A ``Fault`` is raised, because the device's behavior is undefined. A ``KernelWarning`` is a Python warning at the
 C++ line: the device continues with a result that the author did not intend; ``warnings.simplefilter("error",
 KernelWarning)`` makes it an error. ``faults`` has a class for each kind.
 """
@@ -111,7 +111,7 @@ def cores_text(mask: int, count: int) -> str:
 
 
 class Fault(FoundError, RuntimeError):
-    """Undefined behaviour of a kernel. ``others`` are further findings of the same call.
+    """Undefined behavior of a kernel. ``others`` are further findings of the same call.
 
     Example:
         elements = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_elements     # its accessor has two dimensions

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, irdl, operations_of
-from nki_mlir.dialects import catalogue, native
+from nki_mlir.dialects import catalog, native
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
     Attributes,
@@ -35,7 +35,7 @@ from nki_mlir.dialects.verification import verify, verify_bounds, verify_mask
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.dialects.view import ReinterpretOp, ViewOp, read_tile
 
-catalogue.load()                        # every op class registers itself on import
+catalog.load()                        # every op class registers itself on import
 
 
 class Nisa(ext.Dialect, name="nisa"):

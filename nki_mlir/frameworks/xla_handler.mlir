@@ -300,13 +300,13 @@ module {
     %stopped = arith.cmpi eq, %status, %interruption : i32
     llvm.cond_br %stopped, ^stopped, ^failed
   ^stopped:
-    %cancelled = arith.constant 1 : i32     // CANCELLED
+    %canceled = arith.constant 1 : i32     // CANCELLED
     // A thread of Python that waits for the result looks for signals several times a second, and raises
     // KeyboardInterrupt. With this error at once, it would raise the error, and KeyboardInterrupt while it shows it.
     %moment = arith.constant $MICROSECONDS : i32
     %slept = llvm.call @usleep(%moment) : (i32) -> i32
     %interrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
-    %error4 = llvm.call @failure(%frame, %interrupted, %cancelled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
+    %error4 = llvm.call @failure(%frame, %interrupted, %canceled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
     llvm.return %error4 : !llvm.ptr
   ^failed:
     %internal = arith.constant 13 : i32     // INTERNAL
@@ -386,9 +386,9 @@ module {
     %result = llvm.call @staged(%frame) : (!llvm.ptr) -> !llvm.ptr
     llvm.br ^leave(%result : !llvm.ptr)
   ^refuse:
-    %cancelled = arith.constant 1 : i32                 // CANCELLED
+    %canceled = arith.constant 1 : i32                 // CANCELLED
     %text = llvm.mlir.addressof @exiting : !llvm.ptr
-    %error = llvm.call @failure(%frame, %text, %cancelled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
+    %error = llvm.call @failure(%frame, %text, %canceled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
     llvm.br ^leave(%error : !llvm.ptr)
   ^leave(%value: !llvm.ptr):
     %after = llvm.atomicrmw add %running, %down seq_cst : !llvm.ptr, i64

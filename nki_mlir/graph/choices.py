@@ -20,7 +20,7 @@ class TileChoices:
     columns: bool = True
     short_rows: bool = True
     short_runs: bool = True
-    neighbours: bool = True
+    neighbors: bool = True
     windows: bool = True
     images: bool = True
     packed: bool = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Computes convolutions of images whose channels are neighbours in memory, on images that stay on chip (``images.py``).
+"""Computes convolutions of images whose channels are neighbors in memory, on images that stay on chip (``images.py``).
 
 A tile of the result has one pixel of each piece of a line, for as many lines as fit: one product for each position in
 the window and block of channels, all added up in PSUM. The image is the stationary factor, and the weights move.
@@ -30,7 +30,7 @@ HELD = 2                # an image stays on chip if it fills at most 1 / HELD of
 @dataclass(frozen=True)
 class Convolution:
     """A product of two inputs as a convolution. Axes of the nest: ``x`` and ``y`` of the result's pixels and lines (0,
-    which has one element, if there is none), ``columns``, and ``inner``, the summed neighbours in memory. ``taps`` are
+    which has one element, if there is none), ``columns``, and ``inner``, the summed neighbors in memory. ``taps`` are
     the other summed axes, ``others`` the other lines of the result, as those of several images."""
 
     nest: TileNest
@@ -59,7 +59,7 @@ class Convolution:
 
 def convolution_of(product: TiledProduct, machine: Machine) -> Convolution | None:
     """Return a product as a convolution, None if it is none: some pixels are in several windows, the channels of a
-    pixel are neighbours, and so are the columns of the weights and of the result."""
+    pixel are neighbors, and so are the columns of the weights and of the result."""
     nest = product.nest
     for image, weights in ((nest.inputs[product.left], nest.inputs[product.right]),
                            (nest.inputs[product.right], nest.inputs[product.left])):
@@ -120,7 +120,7 @@ def image_form(nest: TileNest, image: TileOperand, x: int, y: int, inner: int, t
     work = Work("product." + str(image.dtype), columns)
 
     def cost(pieces: int) -> float:
-        """Return the ns for the products of an image, and for the pixels that neighbouring pieces share."""
+        """Return the ns for the products of an image, and for the pixels that neighboring pieces share."""
         strips = -(-extents[y] // (machine.partitions // pieces))
         return (strips * extents[x] // pieces * products * machine.costs.engines[Engine.TENSOR].cycles(work)
                 / machine.clocks[Engine.TENSOR] + pieces * pixels * (last_x + pixels) * INSTRUCTION_NS)

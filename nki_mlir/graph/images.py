@@ -4,7 +4,7 @@ products.
 
 The pixels of a buffer of (..., lines, pixels, channels) are loaded with long runs, lines along the partitions, and
 transposed on the tensor engine. Partition k has channel k of a pixel or, where a partition row has several pixels, of
-one of its neighbours:
+one of its neighbors:
 
     image[(g, channel), j, (r, line, piece)] = buffer[s * line + r, step * piece + j + g, channel]
 
@@ -32,7 +32,7 @@ from nki_mlir.waist.tile_operand import TileNest, TileOperand
 @dataclass(frozen=True)
 class Image:
     """The layout of an image on chip. ``line``: elements of a line in its buffer; ``depth``: partitions, with
-    ``channels`` of ``pixels`` neighbours; ``slots``: pixels of a piece, with those of the next piece that windows
+    ``channels`` of ``pixels`` neighbors; ``slots``: pixels of a piece, with those of the next piece that windows
     reach; ``step``: pixels from one of ``pieces`` to the next; ``residues`` and ``lines``: lines of results step over
     ``residues`` lines."""
 
@@ -76,7 +76,7 @@ class Image:
 
 
 class Band(NamedTuple):
-    """Neighbouring lines of a buffer that a source has. ``start`` and ``pitch``: the first element and the elements
+    """Neighboring lines of a buffer that a source has. ``start`` and ``pitch``: the first element and the elements
     from line to line in the source; ``pixel``: the first one in the buffer's lines."""
 
     line: int
@@ -257,7 +257,7 @@ class ImageLines:
 
     def batches(self, moves: Sequence[PixelMove]) -> Iterator[tuple[int, int, int]]:
         """Yield the groups of pixels that one bank of PSUM receives transposed: the first pixel, the number of pixels,
-        and the number of neighbours of each."""
+        and the number of neighbors of each."""
         most = max(1, self.machine.psum_bank_bytes // (self.pixels.shape[0] * self.form.dtype.itemsize))
         counts: dict[int, int] = {}
         for move in moves:
@@ -301,7 +301,7 @@ class ImageLines:
         return begin, min(self.form.depth - begin, move.pixels * self.form.channels)
 
     def target(self, run: Sequence[PixelMove], first: int, count: int) -> Tile:
-        """Return the part of the image that equal moves into neighbouring slots write: in each slot ``count`` lines of
+        """Return the part of the image that equal moves into neighboring slots write: in each slot ``count`` lines of
         one residue, from ``first`` on."""
         move, pieces = run[0], self.form.pieces
         begin, rows = self.rows(move)
@@ -315,7 +315,7 @@ class ImageLines:
             self.tiles.fill(self.target(run, first, count), value, (0, 1, 2))
 
     def transposed(self, begin: int, count: int, pixels: int) -> Tile:
-        """Return a tile in PSUM with the channels of this many neighbouring pixels along the partitions, for each of
+        """Return a tile in PSUM with the channels of this many neighboring pixels along the partitions, for each of
         ``count`` pixels from one on."""
         lanes, rows = self.pixels.shape[0], min(self.form.depth, pixels * self.form.channels)
         transposes = self.tiles.buffer((rows, count * lanes), self.form.dtype, PSUM)
@@ -341,7 +341,7 @@ class ImageLines:
 
 
 def runs_of(moves: Sequence[PixelMove]) -> list[list[PixelMove]]:
-    """Return moves of neighbouring slots that differ in nothing else but their pixels, in the order of the slots."""
+    """Return moves of neighboring slots that differ in nothing else but their pixels, in the order of the slots."""
     runs: dict[tuple[int | None, int, int, int], list[list[PixelMove]]] = {}
     for move in moves:
         same = runs.setdefault((move.target, move.piece, move.group, move.pixels), [])

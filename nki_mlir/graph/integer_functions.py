@@ -53,7 +53,7 @@ def leading_zeros(value: Value) -> Value:
 
 
 def ones(value: Value) -> Value:
-    """Emit the number of ones of each integer: sums of neighbouring bits, then of neighbouring sums."""
+    """Emit the number of ones of each integer: sums of neighboring bits, then of neighboring sums."""
     kind, distance = value.type, 1
     width = ir.RankedTensorType(kind).element_type.width
     while distance < width:

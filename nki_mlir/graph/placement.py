@@ -171,7 +171,7 @@ class Placement:
         return any(self.tiles.has(operand, first.extents) for operand in moving)
 
     def pieces_on_chip(self, nest: TileNest) -> Iterator[tuple[TileNest, int]]:
-        """Yield the nest with an axis divided so that each partition has several neighbouring positions, and their
+        """Yield the nest with an axis divided so that each partition has several neighboring positions, and their
         number, for each such form in which a tile on chip has an operand. A convolution writes its result so."""
         widths = {self.tiles.cache.pieces.get(operand.handle, 0) for operand in nest.inputs} - {0}
         merged = nest.arranged(None)

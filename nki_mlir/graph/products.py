@@ -13,7 +13,7 @@ Transfers of short runs are slow, which three rules avoid:
 
 - If a tile has only parts of a factor's rows, one load brings the complete runs, for this tile and later ones
   (``complete_runs``).
-- If the complete rows are short, each partition takes several neighbouring rows. The summed elements of one tile are
+- If the complete rows are short, each partition takes several neighboring rows. The summed elements of one tile are
   then as many rows apart (``rows_together``).
 - A second summed axis may shift the rows of a factor, as a position in the window of a convolution does. The rows of
   all shifts are loaded and transposed once (``load_shifted``).
@@ -90,14 +90,14 @@ def tiled_product(nest: TileNest, choices: TileChoices) -> TiledProduct | None:
         return None                             # a store would have runs of one element
 
     def largest(group: list[int]) -> int:
-        return max(group, key=lambda x: (merged.extents[x], -merged.output.strides[x] * choices.neighbours), default=0)
+        return max(group, key=lambda x: (merged.extents[x], -merged.output.strides[x] * choices.neighbors), default=0)
     return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
 
 
 def with_output_rows(product: TiledProduct, choices: TileChoices) -> TiledProduct:
     """Return the product with exchanged factors where that is better, else the product.
 
-    It is better if neighbouring elements of the result are in different rows, since each store would have runs of one
+    It is better if neighboring elements of the result are in different rows, since each store would have runs of one
     element. It is also better if the result is one row: each partition then gets a column, and the tensor engine loads
     the larger factor instead of moving it. A single row stays if the right factor has to be transposed, because
     partitions take several short rows only of the factor whose rows go along all columns.
@@ -156,7 +156,7 @@ def matrices(product: TiledProduct) -> list[TileNest]:
 
 
 def rows_together(tiles: Tiles, machine: Machine, operand: TileOperand, extents: Sequence[int], axis: int) -> int:
-    """Return how many neighbouring rows of an operand, along an axis, each partition takes in one transfer.
+    """Return how many neighboring rows of an operand, along an axis, each partition takes in one transfer.
 
     The number is greater than 1 if the rows are adjacent in HBM and shorter than ``SHORT``, fill the partitions, and
     are not yet on chip.
@@ -294,10 +294,10 @@ class Matrices:
 
 
 def complete_runs(source: Tile, operand: TileOperand, extents: Sequence[int], axis: int, together: int) -> Tile | None:
-    """Return a tile of complete runs: in each partition of ``source`` all neighbouring elements that the product reads.
+    """Return a tile of complete runs: in each partition of ``source`` all neighboring elements that the product reads.
 
     For example, the product reads 128 rows of 64 floats, 64 floats apart, and ``source`` has the first 16 of each row:
-    the complete runs have 64. ``axis`` goes along the partitions, and each partition has ``together`` neighbouring
+    the complete runs have 64. ``axis`` goes along the partitions, and each partition has ``together`` neighboring
     positions of it. Return None if ``source`` has runs of ``SHORT`` bytes or more, if the complete ones are not longer
     or are longer than ``LONGEST``, and if they overlap or the tile lies in two of them.
     """
@@ -343,7 +343,7 @@ def shifting_axes(product: TiledProduct, size: int) -> dict[int, list[int]]:
 
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
-    """Return whether an operand's neighbouring elements go along the summed axis, so that its rows, which a load brings
+    """Return whether an operand's neighboring elements go along the summed axis, so that its rows, which a load brings
     to the partitions, go along the ``other`` axis."""
     return 0 < operand.strides[inner] < operand.strides[other]
 

@@ -135,7 +135,7 @@ class TileCache:
         self.bytes, self.choices = bytes, choices
         self.tiles: dict[Elements, Tile] = {}               # the oldest first
         self.images: dict[Elements, Tile] = {}              # images of convolutions
-        self.pieces: dict[Value, int] = {}      # neighbouring pixels in a partition of a buffer's tiles
+        self.pieces: dict[Value, int] = {}      # neighboring pixels in a partition of a buffer's tiles
         self.block: Block | None = None
         self.operations: list[Operation] = []               # operations of the block before any was emitted
         self.numbers_of: dict[Operation, int] = {}          # the index of each in ``operations``

@@ -450,7 +450,7 @@ def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, 
 
 def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[object, ...], keywords: dict[str, object],
                complaint: str) -> WrongCall:
-    """Return the error for the arguments of a call. A misspelt name is reported before the parameter that it leaves
+    """Return the error for the arguments of a call. A misspelled name is reported before the parameter that it leaves
     out."""
     names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     missing = [name for name in names[len(arguments):] if name not in keywords

@@ -8,7 +8,7 @@ generation they write ``dst``.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from nki_mlir.dialects.catalogue import load
+from nki_mlir.dialects.catalog import load
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.entries import REGULAR
 from nki_mlir.language.entries.entry import Regular

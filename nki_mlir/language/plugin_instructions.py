@@ -5,7 +5,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.op import NisaOp, Op
 from nki_mlir.language import generated_functions
 from nki_mlir.language.beta import isa as beta_isa
@@ -95,5 +95,5 @@ def check_class(cls: type[Op]) -> None:
         problem = f"attribute {odd[0]} is neither a number nor the name of an operator or engine"
     if problem:
         raise NotRegular(op=cls.full_name(), what=problem)
-    if catalogue.is_late(cls.full_name()):
-        raise catalogue.LateOperation(op=cls.full_name())
+    if catalog.is_late(cls.full_name()):
+        raise catalog.LateOperation(op=cls.full_name())

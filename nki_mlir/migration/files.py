@@ -20,7 +20,7 @@ from nki_mlir.migration.beta_forms import functions_in_beta_form
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, imported_words, unresolved, with_named_imports
-from nki_mlir.migration.neighbours import absent_helpers, imported_files, rewrite_together
+from nki_mlir.migration.neighbors import absent_helpers, imported_files, rewrite_together
 from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
 from nki_mlir.migration.releases import newest
@@ -70,10 +70,10 @@ def migrated(path: Path, release: str, only: Collection[Path] | None = None, exa
                              how="assign its parts to variables").located(Location(str(file), line, 0)) from None
 
 
-def _report_beta_imports(old: str, new: str, neighbours: Mapping[Path, str], report: MigrationReport) -> None:
+def _report_beta_imports(old: str, new: str, neighbors: Mapping[Path, str], report: MigrationReport) -> None:
     """Report the imports of beta files that are not migrated, if the new text still has them."""
-    still_read = {imported for _, imported in _beta_imports(new, neighbours)}
-    for line, imported in _beta_imports(old, neighbours):
+    still_read = {imported for _, imported in _beta_imports(new, neighbors)}
+    for line, imported in _beta_imports(old, neighbors):
         if imported in still_read:
             report.left(line, f"{imported} is of the beta generation, too: migrate the directory")
 
@@ -97,22 +97,22 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
                              how=f"choose one of {', '.join(OF_CURRENT)}")
     files = _files_below(path, only)
     texts = {file: _read(file) for file in files}
-    neighbours = dict(texts)
+    neighbors = dict(texts)
     if path.is_file():
-        neighbours |= _files_read_by(path, texts[path])
+        neighbors |= _files_read_by(path, texts[path])
     gridded = {}
-    for file, text in neighbours.items():
+    for file, text in neighbors.items():
         if "program_id" in text and (Names(text).is_beta or functions_in_beta_form(text)) and any(
                 file.stem in imported_words(other_text) for path, other_text in texts.items() if path != file):
             gridded[file.stem] = gridded_kernels(file, text)
     reports = {file: MigrationReport(str(file)) for file in files}
     beta = [file for file in files if Names(texts[file]).is_beta or functions_in_beta_form(texts[file])]
     modules = {}
-    for file in sorted({*beta, *imported_files(beta, neighbours)} | {f for f in files if _launched(f, texts, gridded)}):
+    for file in sorted({*beta, *imported_files(beta, neighbors)} | {f for f in files if _launched(f, texts, gridded)}):
         if file in beta:
             _refuse_texts(file, texts[file])
         report = reports.get(file) or MigrationReport(str(file), muted=1)
-        modules[file] = SourceModule(with_named_imports(neighbours[file]), report, _launched(file, neighbours, gridded))
+        modules[file] = SourceModule(with_named_imports(neighbors[file]), report, _launched(file, neighbors, gridded))
         modules[file].kernels.is_written = file in texts
         modules[file].kernels.exact_quotients = exact_quotients
         modules[file].kernels.broadcasts = release in releases_with(f"{TENSOR}.broadcast")
@@ -122,15 +122,15 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
         new, report = texts[file], reports[file]
         if file in beta or (file in modules and (
                 modules[file].kernels.rewrites or modules[file].handed_on or _launched(file, texts, gridded))):
-            other_texts = [text for path, text in neighbours.items() if path != file]
+            other_texts = [text for path, text in neighbors.items() if path != file]
             replaced = modules[file].kernels.replaced_methods
             new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
             new = without_address_functions(new, modules[file].kernels.address_functions, other_texts)
             for line, name in unresolved(with_named_imports(texts[file])):
                 report.left(line, f"the name {name}, which nothing in the file defines: import or define it")
-            for line, name in absent_helpers(file, modules[file], neighbours):
+            for line, name in absent_helpers(file, modules[file], neighbors):
                 report.left(line, f"{name} is neither beside the file nor installed: migrate the directory that has it")
-            _report_beta_imports(texts[file], new, {p: t for p, t in neighbours.items() if p not in texts}, report)
+            _report_beta_imports(texts[file], new, {p: t for p, t in neighbors.items() if p not in texts}, report)
         before = Names(texts[file])
         new = newest(new, report, release, is_current=before.imports_nki and not before.is_beta)
         new = older(new, texts[file], report, release)
@@ -228,9 +228,9 @@ def gridded_kernels(file: Path, text: str) -> dict[str, int]:
     return module.gridded
 
 
-def _beta_imports(text: str, neighbours: Mapping[Path, str]) -> list[tuple[int, str]]:
+def _beta_imports(text: str, neighbors: Mapping[Path, str]) -> list[tuple[int, str]]:
     """Return (line, file) of each import of a file beside the migrated one that is written in the beta generation."""
-    beta = {p.stem: p.name for p, neighbour in neighbours.items() if Names(neighbour).is_beta}
+    beta = {p.stem: p.name for p, neighbor in neighbors.items() if Names(neighbor).is_beta}
     lines: dict[str, int] = {}
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -238,7 +238,7 @@ def _beta_imports(text: str, neighbours: Mapping[Path, str]) -> list[tuple[int, 
         for module in [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]:
             if (stem := module.rpartition(".")[2]) in beta:
                 lines.setdefault(beta[stem], node.lineno)
-    return [(line, neighbour) for neighbour, line in lines.items()]
+    return [(line, neighbor) for neighbor, line in lines.items()]
 
 
 def _relative_imports(file: Path, text: str) -> list[Path]:

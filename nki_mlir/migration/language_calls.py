@@ -279,7 +279,7 @@ def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("rms_norm")
 def rms_norm(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """Return a normalisation along the last free axes."""
+    """Return a normalization along the last free axes."""
     (text, source), (weight, _) = a.tensor("x"), a.tensor("w")
     return calls.new(f"{calls.nl}.rms_norm({text}, {weight}, axis={a.text('axis')}, n={a.text('n')}"
                      f"{a.passed('epsilon')}{dtype_argument(a)}{a.passed('compute_dtype')})",

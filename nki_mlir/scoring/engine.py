@@ -243,7 +243,7 @@ def serve_lines(lines: Iterable[str], settings: Request, workers: "WorkerPool | 
             reply(future.result())
         except CancelledError:                  # Ctrl-C: nobody waits for the answer
             pass
-        except Exception as error:              # the scheduler cancelled it: the worker died too often
+        except Exception as error:              # the scheduler canceled it: the worker died too often
             reply({"error": reason_of(error)})
         finally:
             slots.release()

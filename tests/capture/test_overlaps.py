@@ -203,7 +203,7 @@ def test_conditions__that_hold_between_the_ends_alone():
 @tries(60)
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(-4, 4), st.integers(6, 9))
 def test_iterations_that_meet_at_one_distance_alone(distance, coefficient, start, count):
-    """An access of two elements touches what that of the iteration so far away does, and no neighbour's."""
+    """An access of two elements touches what that of the iteration so far away does, and no neighbor's."""
     loop = symbol("k", (start, count, 1))
     a = touch(Buffer((SIZE,), FLOAT32, "hbm", "t"), FLOAT32, Index(512, {loop: coefficient}), [(distance * coefficient, 2)],
               True)

@@ -150,5 +150,5 @@ def program_id_symbolic(x, o):
 
 
 @probe(loops=0, grid=(4,), because="truth")
-def program_id_specialised(x, o):
+def program_id_specialized(x, o):
     copy_rows(o, x, nl.program_id(0), 2.0 if nl.program_id(0) == 0 else 3.0)

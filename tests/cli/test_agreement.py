@@ -55,7 +55,7 @@ def test_terms_that_cancel__are_compared_by_the_largest_value():
     assert not orders_explain([large], [large[::-1]])
 
 
-def test_neighbours_of_a_narrow_dtype_agree__others_differ():
+def test_neighbors_of_a_narrow_dtype_agree__others_differ():
     values = np.array([[256.0, 1.0], [2.0, 1.0]], ml_dtypes.bfloat16)
     next_values = (values.view(np.uint16) + np.uint16(1)).view(ml_dtypes.bfloat16)
     assert error_of(values, next_values) > 1e-3 and orders_explain([values], [next_values])
@@ -78,7 +78,7 @@ def test_another_order_changes_no_integers():
     assert orders_explain([np.array([7])], [np.array([7])])
 
 
-def test_sums_that_round_to_neighbours_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sums_that_round_to_neighbors_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "product.py"
     file.write_text(PRODUCT)
     command = ["--quiet", "--compare", f"{file}:product", "--arg", "1024x128xbf16", "--arg", "1024x512xbf16"]

@@ -190,7 +190,7 @@ def test_passes_of_mlir__mix_with_ours(capsys):
     ("nosuch", "there is no pass named 'nosuch'"),
     ("canonicalize{x=1}", "error: canonicalize{x=1}: "),
     ("func.func(nosuch)", "error: there is no pass named 'nosuch' [NKI-PASS]\n  fix: use a pass that nki-opt --help lists\n"),
-    ("func.func(cse,canonicalise)", "'canonicalise' [NKI-PASS]\n  fix: write canonicalize, or use a pass that nki-opt --help lists"),
+    ("func.func(cse,canonicalizes)", "'canonicalizes' [NKI-PASS]\n  fix: write canonicalize, or use a pass that nki-opt --help lists"),
     ("symbol-cde", "there is no pass named 'symbol-cde' [NKI-PASS]\n  fix: write symbol-dce, or use a pass that nki-opt --help lists"),
 ])
 def test_passes_of_mlir__mistakes(capsys, text, message):

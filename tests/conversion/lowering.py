@@ -82,7 +82,7 @@ def equal(a: np.ndarray, b: np.ndarray, dtype: DType, bound: float = 0.0, signed
           of_float32: bool = False) -> bool:
     """The same bytes, read as ``dtype``, NaN equal to NaN. With a ``bound``, relative to the largest value, a float32
     may differ by it, and what is rounded to another dtype by one step of that; integers ``of_float32``, which have no
-    odd neighbours from 2^24 on, by one step of float32.
+    odd neighbors from 2^24 on, by one step of float32.
     """
     if a.tobytes() == b.tobytes():
         return True

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import new_context, write_op
@@ -22,7 +22,7 @@ from nki_mlir.dialects.programs import PROGRAMS
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, DType, convert
 from nki_mlir.targets.interpreter.execute import compile_op
 
-catalogue.load()
+catalog.load()
 
 SIZES = {"P": 4, "F": 6, "G": 3, "K": 8}
 ROW = Linear(0, (), ((0, 2), (1, 1)))           # 2 * p + f

@@ -55,8 +55,8 @@ def test_operation__names_its_parts(name: str) -> None:
     assert set(iteration.axes) == {f.name for f, _ in op.operands()}
     for field, t in op.operands():
         assert len(iteration.axes[field.name]) == len(t.shape)
-    with pytest.raises(TypeError, match=f"{name} has no field colour"):
-        cls(**{f.name: t for f, t in op.operands()}, **op.attribute_values(), colour=1)
+    with pytest.raises(TypeError, match=f"{name} has no field color"):
+        cls(**{f.name: t for f, t in op.operands()}, **op.attribute_values(), color=1)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("nisa.")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Classes that kernels construct: with and without ``NKIObject``, decorator, initialiser, defaults."""
+"""Classes that kernels construct: with and without ``NKIObject``, decorator, initializer, defaults."""
 
 import copy
 import dataclasses

@@ -23,13 +23,13 @@ from . import kernels
 X = np.arange(512, dtype=np.float32).reshape(32, 16)
 
 
-def specialised(kernel, *arguments, grid=(), **keywords):
+def specialized(kernel, *arguments, grid=(), **keywords):
     chosen = unwrap(kernel)[grid] if grid else unwrap(kernel)
     return chosen.specialize(chosen.bind(arguments, keywords, is_array, describe_array))
 
 
 def record(kernel, *arguments, plain=False, **keywords):
-    return record_of(specialised(kernel, *arguments, **keywords), PlainResults(tuple(range(9)) if plain else ()))
+    return record_of(specialized(kernel, *arguments, **keywords), PlainResults(tuple(range(9)) if plain else ()))
 
 
 def changed(config, change):
@@ -57,8 +57,8 @@ def test_config__is_the_same_text_for_the_same_kernel():
     assert record(kernels.scaled, X, 3.0).key != one.key
 
 
-def test_record__is_known_by_the_key_of_its_specialisation():
-    spec = specialised(kernels.first_program_doubles, X, grid=2)
+def test_record__is_known_by_the_key_of_its_specialization():
+    spec = specialized(kernels.first_program_doubles, X, grid=2)
     call = record_of(spec, PlainResults())
     assert len(call.variants) == 2
     assert call.key == spec.key == read_record(call.config).key

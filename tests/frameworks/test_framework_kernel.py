@@ -73,7 +73,7 @@ def test_dump__mutable_parameter_is_an_aliased_operand():
         assert dumped.input_names == ["table", "rows"] and dumped.operand_output_aliases == {0: 0}
 
 
-def test_dump__is_specialised_to_shapes_grid_constants_and_dtype():
+def test_dump__is_specialized_to_shapes_grid_constants_and_dtype():
     kernel = ArrayKernel.trace(kernels.scaled)
     configs = {kernel.dump_config(Array(shape, kind), factor)[0] for shape in ((4, 4), (8, 4))
                for kind in ("f32", "bf16", "i32") for factor in (2, 3)}

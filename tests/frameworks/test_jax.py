@@ -102,7 +102,7 @@ def test_call__again_sees_what_has_changed(monkeypatch):
         times_factor(donated)
 
 
-def test_call__new_shapes_and_constants_are_new_specialisations():
+def test_call__new_shapes_and_constants_are_new_specializations():
     f = jax.jit(lambda x, n: kernels.scaled(x, n), static_argnums=1)
     for shape in ((4, 4), (8, 4)):
         for n in (2, 3):

@@ -60,7 +60,7 @@ def test_compile__nested_arguments_and_results():
     equal(compiled(lambda pair: kernels.named_results(pair)["product"], "aot_eager")((A, B)), A * B)
 
 
-def test_compile__new_shapes_are_new_specialisations():
+def test_compile__new_shapes_are_new_specializations():
     f = compiled(lambda x: kernels.scaled(x, 3.0) + 1, "aot_eager")
     for rows in (4, 5, 6, 4):
         equal(f(torch.ones(rows, 4)), torch.full((rows, 4), 4.0))

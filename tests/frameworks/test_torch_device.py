@@ -58,11 +58,11 @@ twin = torch.nn.Linear(16, 4)
 twin.load_state_dict(model.state_dict())
 model = model.to("neuron")
 for net, x in ((model, a / 512), (twin, A / 512)):
-    optimiser = torch.optim.Adam(net.parameters())
+    optimizer = torch.optim.Adam(net.parameters())
     for _ in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         net(x).pow(2).sum().backward()
-        optimiser.step()
+        optimizer.step()
 assert {p.device.type for p in model.parameters()} == {"neuron"}
 for p, q in zip(model.parameters(), twin.parameters()):
     torch.testing.assert_close(p.detach().cpu(), q.detach())
@@ -73,7 +73,7 @@ def saved_and_loaded(value, **options):
     torch.save(value, file)
     file.seek(0)
     return torch.load(file, **options)
-checkpoint = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "view": a.t()[1:, ::2]}
+checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "view": a.t()[1:, ::2]}
 for options in {}, {"weights_only": False}, {"map_location": "neuron"}:
     loaded = saved_and_loaded(checkpoint, **options)
     assert {t.device.type for t in (*loaded["model"].values(), loaded["view"])} == {"neuron"}

@@ -171,7 +171,7 @@ def test_program__that_was_exported_updates_its_inputs():
                                                np.zeros((), np.int64)])[4] == 1
 
 
-def test_program__normalisation_in_training():
+def test_program__normalization_in_training():
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()

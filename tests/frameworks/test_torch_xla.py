@@ -95,11 +95,11 @@ model = torch.nn.Linear(16, 16)
 twin = copy.deepcopy(model)
 model = model.to(device)
 for net, x, y in ((model, a, b), (twin, A, B)):
-    optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     for _ in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         Added.apply(net(x / 100), y).pow(2).mean().backward()
-        optimiser.step()
+        optimizer.step()
         if net is model:
             torch_xla.sync()
 for p, q in zip(model.parameters(), twin.parameters()):

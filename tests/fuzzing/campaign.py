@@ -224,7 +224,7 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: floa
 
 
 def drawn(entry: str, seed: int, number: int) -> object:
-    """Return an input. ``OF_ONE`` neighbouring kernels are one program, as it was written and with one change each."""
+    """Return an input. ``OF_ONE`` neighboring kernels are one program, as it was written and with one change each."""
     if entry == "kernels":
         return inputs.kernel(f"{entry} {seed} {number // OF_ONE}", number % OF_ONE)
     return ENTRIES[entry][0](random.Random(f"{entry} {seed} {number}"), seed % 10_000 * 1_000 + number // POOLED)

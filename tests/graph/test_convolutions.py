@@ -53,12 +53,12 @@ FORMS = {
 
 
 @pytest.mark.share(12)
-@pytest.mark.parametrize("choice", ["", "windows=0", "neighbours=0", "images=0"])
+@pytest.mark.parametrize("choice", ["", "windows=0", "neighbors=0", "images=0"])
 @pytest.mark.parametrize("form", FORMS)
 def test_convolutions(form, choice):
     shape, weights, options = FORMS[form]
     if choice and "last" not in form:
-        pytest.skip("these have no rows that shifts share, or results of a row that are neighbours")
+        pytest.skip("these have no rows that shifts share, or results of a row that are neighbors")
     x, w = (RANDOM.standard_normal(s).astype(np.float32) for s in (shape, weights))
     convolved = lambda x, w: lax.conv_general_dilated(x, w, **options)
     both = jax.jit(lambda x, w: (convolved(x, w), *jax.grad(lambda *a: (convolved(*a) ** 2).sum(), (0, 1))(x, w)))

@@ -155,8 +155,8 @@ def beam_search(scores, logits):
 
 
 @model(*drawn((20, 3), (4, 3)))
-def nearest_centres(x, centres):
-    nearest = ((x[:, None] - centres[None]) ** 2).sum(-1).argmin(1)
+def nearest_centers(x, centers):
+    nearest = ((x[:, None] - centers[None]) ** 2).sum(-1).argmin(1)
     return nearest, jax.ops.segment_sum(x, nearest, num_segments=4)
 
 

@@ -403,7 +403,7 @@ def test_domains(executor, name, inside, beyond, domain):
 
 @pytest.mark.parametrize("executor", CHECKING)
 def test_rows_that_a_mask_left_out_are_in_no_domain(executor):
-    """The last tile of rows is loaded in part and computed with as a whole: public normalisations do it."""
+    """The last tile of rows is loaded in part and computed with as a whole: public normalizations do it."""
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         rows, columns = nl.mgrid[0:128, 0:8]

@@ -251,7 +251,7 @@ def rows(x):
     return out
 
 
-def neighbours(x: nt.mutable_tensor):
+def neighbors(x: nt.mutable_tensor):
     p = nl.program_id(0)
     tile = nl.load(x[:, p * 8:p * 8 + 8])
     nl.store(x[:, p * 8 + 8:p * 8 + 16], tile)                                  # here
@@ -264,7 +264,7 @@ RACES = [
     (carried, None, IterationsMeet, "r[0, 1] is written by iteration 0 of the loop over k here, and read by iteration 1 at "
      "{file}:{line}:29"),
     (rows, 4, ProgramsMeet, "out[64, 0] is written by program 0 here, and written by program 1 at {file}:{line}:5"),
-    (neighbours, 4, ProgramsMeet, "x[0, 8] is written by program 0 here, and read by program 1 at {file}:{before}:12"),
+    (neighbors, 4, ProgramsMeet, "x[0, 8] is written by program 0 here, and read by program 1 at {file}:{before}:12"),
 ]
 
 

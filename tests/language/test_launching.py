@@ -170,7 +170,7 @@ def test_target_is_read_at_launch(on, monkeypatch):
     check(on, kernel, X * 3, X)
 
 
-def test_specialisations_are_kept(on):
+def test_specializations_are_kept(on):
     if on == "eager":
         pytest.skip("executes without capturing")
     calls = []

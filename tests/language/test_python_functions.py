@@ -66,7 +66,7 @@ def test_helpers_in_another_module(on):
 
 def test_nested_kernels(on):
     @nki.jit(mode="trace")
-    def normalised(tile, scale=1.0):
+    def normalized(tile, scale=1.0):
         scratch = nl.ndarray(tile.shape, nl.float32)
         for i in range(2):
             scratch[nl.ds(0, 16), nl.ds(i * 4, 4)] = tile[:, nl.ds(i * 4, 4)] * scale
@@ -74,7 +74,7 @@ def test_nested_kernels(on):
 
     @nki.trace
     def stored(target, tile):
-        nl.store(target, normalised(tile, scale=3.0))
+        nl.store(target, normalized(tile, scale=3.0))
 
     @nki.jit
     def kernel(x):

@@ -90,7 +90,7 @@ def of_name(name, generation):
 
 
 def chosen(record, arguments, keywords):
-    """Parameter -> value of the call that the function gets, and the form that was recognised."""
+    """Parameter -> value of the call that the function gets, and the form that was recognized."""
     plan = record.plan(len(arguments), tuple(keywords))
     positional, named, form = record.resolve(plan, arguments, keywords)
     return dict(zip(record.python_signature.positional, positional)) | named, form

@@ -47,7 +47,7 @@ def subscripts(draw, shape, keep):
 
 @st.composite
 def reshapes(draw, shape, first):
-    """Another factorisation of the axes from ``first`` on."""
+    """Another factorization of the axes from ``first`` on."""
     total, factors = math.prod(shape[first:]), []
     while len(factors) < 2 and total > 1:
         factor = draw(st.sampled_from([n for n in range(1, total + 1) if total % n == 0]))

@@ -137,7 +137,7 @@ def test_a_name_of_no_element_type_names_the_nearest(name, says):
 @pytest.mark.parametrize(("command", "option", "nearest"), [
     (opt, "--lower-to-lnalg", "--lower-to-linalg"), (opt, "--cannonicalize", "--canonicalize"),
     (run, "--compar", "--compare"), (run, "--profle=x", "--profile")])
-def test_a_misspelt_option_names_the_nearest(command, option, nearest, capsys):
+def test_a_misspelled_option_names_the_nearest(command, option, nearest, capsys):
     with pytest.raises(SystemExit, match="2"):
         command.main([option, "examples/mlir/tensor_add.mlir"])
     assert f"; did you mean {nearest}?" in capsys.readouterr().err

@@ -25,8 +25,8 @@ def numbers_of(*shape, dtype=np.float32, scale=1.0, seed=0):
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
 
 
-# -- projection of normalised rows, all tiles at addresses -------------------------------------------------------------
-def normalised(rows, count, width, epsilon, stack):
+# -- projection of normalized rows, all tiles at addresses -------------------------------------------------------------
+def normalized(rows, count, width, epsilon, stack):
     square = stack.allocate((128, width), nl.float32, "square")
     statistic = stack.allocate((128, 1), nl.float32, "statistic")
     nisa.activation(dst=square[:count], op=nl.square, data=rows[:count], reduce_op=nl.add, reduce_res=statistic[:count],
@@ -62,7 +62,7 @@ def projection(hidden, weights, norm=Norm.NONE, gamma=None, bias=None, epsilon=1
         rows = stack.allocate((128, width), hidden.dtype, "rows")
         nisa.dma_copy(dst=rows[0:tile.size, :], src=flat[nl.ds(tile.start, tile.size), :])
         if norm == Norm.RMS:
-            normalised(rows, tile.size, width, epsilon, stack)
+            normalized(rows, tile.size, width, epsilon, stack)
         turned = []
         for part in tiles_of(width, 128):
             product = psum((part.size, tile.size), hidden.dtype)
@@ -269,9 +269,9 @@ def test_causal_convolution(on, shape, taps, dtype, activation, bound, has_bias)
          [expected.astype(dtype), longer[:, :, time:].astype(dtype)], bound)
 
 
-# -- quantised rows of a cache -----------------------------------------------------------------------------------------
+# -- quantized rows of a cache -----------------------------------------------------------------------------------------
 @nki.jit
-def write_quantised(rows, cache, scales, slots):
+def write_quantized(rows, cache, scales, slots):
     """Rows (tokens, heads, d) in 8 bits with a scale for each head; tokens with a slot out of range are left out."""
     tokens, heads, width = rows.shape
     for tile in tiles_of(tokens, 128):
@@ -288,13 +288,13 @@ def write_quantised(rows, cache, scales, slots):
 
 
 @pytest.mark.parametrize("tokens, heads, width, slots, dtype", [(140, 3, 16, 300, np.float32), (1, 1, 64, 4, BF16)])
-def test_quantised_rows_of_a_cache(on, tokens, heads, width, slots, dtype):
+def test_quantized_rows_of_a_cache(on, tokens, heads, width, slots, dtype):
     rows = numbers_of(tokens, heads, width, dtype=dtype)
     places = np.random.default_rng(1).permutation(slots)[:tokens].astype(np.int32)
     places[tokens // 2] = slots + 5
     scale = np.maximum(np.abs(rows.astype(np.float32)).max(2) * np.float32(1 / 240), np.float32(1e-8))
     cache, scales = np.zeros((slots, heads, width), FP8), np.zeros((slots, heads), np.float32)
-    got, got_scales = write_quantised.on(on)(rows, cache.copy(), scales.copy(), places)
+    got, got_scales = write_quantized.on(on)(rows, cache.copy(), scales.copy(), places)
     has_slot = places < slots
     scales[places[has_slot]] = scale[has_slot]
     near([got_scales], [scales], 1e-6)

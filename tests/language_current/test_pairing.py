@@ -72,7 +72,7 @@ def test_aligned_views__have_one_shape_and_the_same_elements(first):
         assert len({tuple(d.count for d in view.dims[first:]) for view in new}) == 1
         assert all(view.free == 3 and elements(view.dims) == elements(dims) for view, dims in zip(new, of_views))
         assert all(view.dims[:first] == dims[:first] and len(view.dims) > first for view, dims in zip(new, of_views))
-        if any(len(dims) != 2 for dims in of_views) or first == 0:        # no two neighbours are dense everywhere
+        if any(len(dims) != 2 for dims in of_views) or first == 0:        # no two neighbors are dense everywhere
             tails = [view.dims[first:] for view in new]
             assert not any(all(t[k].free == t[k + 1].free * t[k + 1].count and
                                t[k].partition == t[k + 1].partition * t[k + 1].count for t in tails)

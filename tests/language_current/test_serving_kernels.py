@@ -263,15 +263,15 @@ def test_experts_of_counted_blocks(on, tokens, width, inner, used, launch, dtype
     near([got], [expected.astype(np.float32)], bound)
 
 
-# -- normalised rows in 8 bits to slots of a cache -----------------------------------------------------------------------
-class Quantisation(Enum):
+# -- normalized rows in 8 bits to slots of a cache -----------------------------------------------------------------------
+class Quantization(Enum):
     NONE = 0
     ROW = 1
     STATIC = 2
 
 
 @nki.jit
-def normalised_to_slots(x, gamma, cache, scales, slots, quantisation, static=1.0, largest=240.0):
+def normalized_to_slots(x, gamma, cache, scales, slots, quantization, static=1.0, largest=240.0):
     """Rows over their root mean square, in units of their largest number or of a constant; slots outside are left."""
     rows, width = x.shape
     for tile in tiles_of(rows, 128):
@@ -285,8 +285,8 @@ def normalised_to_slots(x, gamma, cache, scales, slots, quantisation, static=1.0
         scaled = sbuf((tile.size, width))
         nisa.scalar_tensor_tensor(dst=scaled, data=values, op0=nl.multiply, operand0=norm, op1=nl.multiply,
                                   operand1=factors)
-        nisa.memset(scale, value=static if quantisation == Quantisation.STATIC else 1.0)
-        if quantisation == Quantisation.ROW:
+        nisa.memset(scale, value=static if quantization == Quantization.STATIC else 1.0)
+        if quantization == Quantization.ROW:
             greatest = sbuf((tile.size, 1))
             nisa.tensor_scalar_reduce(dst=squares, data=scaled, op0=nl.abs, operand0=0.0, reduce_op=nl.maximum,
                                       reduce_res=greatest)
@@ -304,13 +304,13 @@ def normalised_to_slots(x, gamma, cache, scales, slots, quantisation, static=1.0
     return cache, scales
 
 
-@pytest.mark.parametrize("rows, width, quantisation, dtype", [
-    (130, 96, Quantisation.ROW, np.float32), (1, 64, Quantisation.STATIC, BF16), (40, 33, Quantisation.NONE, np.float16)])
-def test_normalised_to_slots(on, rows, width, quantisation, dtype):
+@pytest.mark.parametrize("rows, width, quantization, dtype", [
+    (130, 96, Quantization.ROW, np.float32), (1, 64, Quantization.STATIC, BF16), (40, 33, Quantization.NONE, np.float16)])
+def test_normalized_to_slots(on, rows, width, quantization, dtype):
     x, gamma = numbers_of(rows, width, dtype=dtype), numbers_of(1, width, dtype=dtype, seed=1)
     slots = np.random.default_rng(0).permutation(200)[:rows].astype(np.int32)
     cache, scales = np.zeros((150, width), FP8), np.zeros((150, 1), np.float32)
-    got, units = normalised_to_slots.on(on)(x, gamma, cache.copy(), scales.copy(), slots[:, None], quantisation,
+    got, units = normalized_to_slots.on(on)(x, gamma, cache.copy(), scales.copy(), slots[:, None], quantization,
                                             static=0.05)
     exact = wide(x) / np.sqrt((wide(x) ** 2).mean(1, keepdims=True) + 1e-6) * wide(gamma)
     expected, inside = np.zeros((150, width)), slots < 150
@@ -318,8 +318,8 @@ def test_normalised_to_slots(on, rows, width, quantisation, dtype):
     written = np.zeros(150, bool)
     written[slots[inside]] = True
     np.testing.assert_array_equal(units[~written], 0)
-    unit = {Quantisation.ROW: np.abs(expected[written]).max(1) / 240, Quantisation.STATIC: 0.05, Quantisation.NONE: 1.0}
-    np.testing.assert_allclose(units[written, 0], np.broadcast_to(unit[quantisation], written.sum()), rtol=1e-6)
+    unit = {Quantization.ROW: np.abs(expected[written]).max(1) / 240, Quantization.STATIC: 0.05, Quantization.NONE: 1.0}
+    np.testing.assert_allclose(units[written, 0], np.broadcast_to(unit[quantization], written.sum()), rtol=1e-6)
     decoded = wide(got) * units
     limit = 240 * units
     # A number has 3 bits behind its first one; below 2^-6 units the step is 2^-9 units.

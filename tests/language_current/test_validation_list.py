@@ -485,25 +485,25 @@ REFUSED = {
         lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1, dtype=nl.int32)),
             dge_mode=nisa.dge_mode.none),
         "dma_copy with dge_mode none has no run-time addresses"),
-    # memset and quantisation
-    "memset and quantisation: memset": (lambda: nisa.memset(tile(4, 4, dtype=nl.int32), np.inf),
+    # memset and quantization
+    "memset and quantization: memset": (lambda: nisa.memset(tile(4, 4, dtype=nl.int32), np.inf),
         "memset of int32 takes a finite number, got inf"),
-    "memset and quantisation: memset x4": (lambda: nisa.memset(tile(4, 4, dtype=X4), 1),
+    "memset and quantization: memset x4": (lambda: nisa.memset(tile(4, 4, dtype=X4), 1),
         "memset of float8_e4m3fn_x4 takes only 0, got 1"),
-    "memset and quantisation: q P": (
+    "memset and quantization: q P": (
         lambda: nisa.quantize_mx(tile(16, 2, dtype=X4), tile(16, 8, dtype=BF16), tile(2, 2, dtype=nl.uint8)),
         "'quantize_mx': takes 32, 64, 96 or 128 partitions of whole quads, got 16 x 8"),
-    "memset and quantisation: q F": (
+    "memset and quantization: q F": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=X4), tile(32, 10, dtype=BF16), tile(4, 2, dtype=nl.uint8)),
         "'quantize_mx': takes 32, 64, 96 or 128 partitions of whole quads, got 32 x 10"),
-    "memset and quantisation: q src f32": (
+    "memset and quantization: q src f32": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=X4), tile(32, 8), tile(4, 2, dtype=nl.uint8)),
         "operand 'src' of 'quantize_mx' has dtype float32, which must be bfloat16 or float16"),
-    "memset and quantisation: q fp4": (
+    "memset and quantization: q fp4": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=nl.float4_e2m1fn_x4), tile(32, 8, dtype=BF16), tile(4, 2,
             dtype=nl.uint8)),
         "'quantize_mx': packs float8_e4m3fn or float8_e5m2, got float4_e2m1fn"),
-    "memset and quantisation: q v3": (
+    "memset and quantization: q v3": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=X4), tile(32, 8, dtype=BF16), tile(4, 2, dtype=nl.uint8)),
         "'quantize_mx' needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     # generations

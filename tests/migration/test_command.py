@@ -204,7 +204,7 @@ def test_check_with_modules_of_the_folder(tmp_path, capsys, of_folder):
 
 @pytest.mark.parametrize("with_init", [True, False])
 def test_check_of_one_file_of_a_package(tmp_path, capsys, with_init):
-    """The file runs in its package, before and after: relative imports reach its neighbours, which are migrated for
+    """The file runs in its package, before and after: relative imports reach its neighbors, which are migrated for
     the check alone."""
     name = f"a_package_{with_init}".lower()
     kernels, ops = tmp_path / name / "kernels", tmp_path / name / "ops"

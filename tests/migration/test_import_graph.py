@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.migration.import_graph import folders_within, module_of, reachable_files, with_package_renamed
-from nki_mlir.migration.neighbours import by_stem, imported_files, stem
+from nki_mlir.migration.neighbors import by_stem, imported_files, stem
 
 PACKAGE = {
     "__init__.py": "from . import first\n",

@@ -92,7 +92,7 @@ def bound(name, on, wanted):
     return 1e-4 if joins or (name in SUMS and on != "eager") else 0
 
 
-QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
+QUICK = ("average_pool2d", "convolution", "giou", "normalization", "tensor_add")
 SOURCES = [IDIOMS, UNITS, MASKS, DIAGONALS, LAUNCHES, LAYERS, CONTAINERS, *FURTHER,
            *(p if p.stem in QUICK else pytest.param(p, marks=[pytest.mark.slow, pytest.mark.share(4)])
              for p in EXAMPLES)]
@@ -173,7 +173,7 @@ def test_text_keeps_comments_and_names():
         square = nl.square(tile)
         total = nl.sum(square, axis=1)
         mean = nl.multiply(total, 1 / cols, dtype=quotient_dtype(total, cols))
-        # normalise
+        # normalize
         root = nl.rsqrt(mean)
         result = nl.multiply(tile, root.broadcast(1, cols))
         nl.store(out[nl.ds(i * 128, num_rows), :], result)

@@ -20,11 +20,11 @@ OTHER_RULES = {
 # The same mistake has another fix where it names what one generation alone has.
 OTHER_FIXES = OTHER_RULES.keys() | {
     # dtypes, buffers and the functions' own signatures
-    "the short name of a dtype as text", "a dtype that the device does not have", "a dtype as a misspelt text",
+    "the short name of a dtype as text", "a dtype that the device does not have", "a dtype as a misspelled text",
     "a buffer as text",
-    "a function of the other generation", "a misspelt keyword", "an argument too many", "an argument too few",
-    "the extents of a shape one by one", "a misspelt limit of tiles", "an axis for the function of two tiles",
-    "a misspelt option of the decorator", "an argument that nothing takes", "an output parameter", "a grid of text", "a grid of a whole float",
+    "a function of the other generation", "a misspelled keyword", "an argument too many", "an argument too few",
+    "the extents of a shape one by one", "a misspelled limit of tiles", "an axis for the function of two tiles",
+    "a misspelled option of the decorator", "an argument that nothing takes", "an output parameter", "a grid of text", "a grid of a whole float",
     "an array as a grid", "an activation that is none",
     # masks and index tensors of beta, patterns, registers and copies of current
     "an index beyond the end", "a text as a subscript", "a list as a subscript",

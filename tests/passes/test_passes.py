@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.cli.opt import pass_summaries
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.passes.pass_manager import PASSES, BadOption, file_names, pass_named
 
 ROOT = Path(__file__).parent.parent.parent
 LIT = {file: file.read_text() for file in (ROOT / "lit_tests").rglob("*.*") if file.suffix in (".mlir", ".py")}
-catalogue.load()
+catalog.load()
 
 
 @pytest.mark.parametrize("name", sorted(file_names()))

@@ -13,7 +13,7 @@ import pytest
 from nki_mlir import extensions, plugin
 from nki_mlir.cli.command import load_plugins
 from nki_mlir.cli.opt import parse_options, pass_summaries
-from nki_mlir.dialects import catalogue, mlir_ops
+from nki_mlir.dialects import catalog, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
 from nki_mlir.language.beta import language as nl
@@ -58,7 +58,7 @@ def package(tmp_path, monkeypatch):
     """Makes a package ``p_...`` with files, and has it as the only plugin with these entries."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(extensions, "_loaded", [])
-    catalogue.load()
+    catalog.load()
     before = dict(REGISTRY)
 
     def make(name: str, files: dict[str, str], *entries: tuple[str, str, str], api: str = "1") -> str:
@@ -106,7 +106,7 @@ def test_the_interface__has_every_name_that_it_lists():
 
 
 def test_opcodes_of_plugins__are_none_of_ours():
-    catalogue.load()
+    catalog.load()
     assert not [name for name, cls in REGISTRY.items() if 0xC0 <= cls.opcode < 0xF0]
 
 
@@ -233,10 +233,10 @@ def test_opcodes__are_in_the_range_of_plugins_and_free(package, opcode, fault):
     second = OP.format(cls="Second", name="p_second", role="Out", more="").replace("0xC7", opcode)
     package(f"p_opcode_{opcode}", {"m.py": first, "n.py": second})
     before = dict(REGISTRY)
-    with pytest.raises(catalogue.LateOperation, match=r"a plugin defines operation nisa\.p_first after"):     # is known now
-        catalogue.add(Extension("ops", "a", f"p_opcode_{opcode}.m", "p"))
+    with pytest.raises(catalog.LateOperation, match=r"a plugin defines operation nisa\.p_first after"):     # is known now
+        catalog.add(Extension("ops", "a", f"p_opcode_{opcode}.m", "p"))
     with pytest.raises(BrokenPlugin, match=f"operation 'nisa.p_second' of plugin p cannot be loaded: {fault}"):
-        catalogue.add(Extension("ops", "b", f"p_opcode_{opcode}.n", "p"))
+        catalog.add(Extension("ops", "b", f"p_opcode_{opcode}.n", "p"))
     forget_classes(before)
 
 
@@ -246,11 +246,11 @@ def test_opcodes__are_in_the_range_of_plugins_and_free(package, opcode, fault):
 def test_functions_of_a_body__are_those_of_the_scalar_library(package, call, fault):
     body = f"def body(self, s, src):\n        return {call}"
     name = f"p_body_{len(call)}"
-    package(name, {"m.py": OP.format(cls="Misspelt", name="p_misspelt", role="Out", more=body)})
+    package(name, {"m.py": OP.format(cls="Misspelled", name="p_misspelled", role="Out", more=body)})
     before = dict(REGISTRY)
     with pytest.raises(BrokenPlugin) as error:
-        catalogue.add(Extension("ops", "a", f"{name}.m", "p"))
-    assert error.value.headline == f"operation 'nisa.p_misspelt' of plugin p cannot be loaded: {fault}"
+        catalog.add(Extension("ops", "a", f"{name}.m", "p"))
+    assert error.value.headline == f"operation 'nisa.p_misspelled' of plugin p cannot be loaded: {fault}"
     forget_classes(before)
 
 
@@ -287,7 +287,7 @@ def test_pipelines__are_texts_of_passes(package):
 def test_operations__have_names_of_their_own(package):
     package("p_ops", {"m.py": OP.format(cls="Own", name="tensor_copy", role="Out", more="")})
     with pytest.raises(SameName, match=r"operation 'nisa.tensor_copy' comes from nki_mlir.dialects.nisa.movement and "):
-        catalogue.add(Extension("ops", "a", "p_ops.m", "p_ops"))
+        catalog.add(Extension("ops", "a", "p_ops.m", "p_ops"))
 
 
 @pytest.mark.parametrize("name, more, wrong", [("my-odd", "", "my-odd"), ("p_Odd", "", "p_Odd"),
@@ -296,26 +296,26 @@ def test_operations__have_names_that_mlir_has(package, name, more, wrong):
     before = dict(REGISTRY)
     package(f"p_{wrong.lower().replace('-', '_')}", {"m.py": OP.format(cls="Odd", name=name, role="Out", more=more)})
     with pytest.raises(BrokenPlugin, match=f"operation 'nisa.{name}' of plugin p cannot be loaded: '{wrong}' is not a name"):
-        catalogue.add(Extension("ops", "a", f"p_{wrong.lower().replace('-', '_')}.m", "p"))
+        catalog.add(Extension("ops", "a", f"p_{wrong.lower().replace('-', '_')}.m", "p"))
     forget_classes(before)
 
 
 def test_operations__come_before_the_dialects(package):
     assert mlir_ops.OPERATIONS
     package("p_late", {"m.py": OP.format(cls="Late", name="p_late", role="Out", more="")})
-    with pytest.raises(catalogue.LateOperation, match=r"a plugin defines operation nisa.p_late after the first kernel"):
-        catalogue.add(Extension("ops", "a", "p_late.m", "p_late"))
+    with pytest.raises(catalog.LateOperation, match=r"a plugin defines operation nisa.p_late after the first kernel"):
+        catalog.add(Extension("ops", "a", "p_late.m", "p_late"))
 
 
 @pytest.mark.parametrize("role, more, what", [
     ("InOut", "", "it has no tile dst that is only written"),
     ("Out", "other: Out", "tile other is optional, or written"),
     ("Out", "other: In | None", "tile other is optional, or written"),
-    ("Out", "flavour: str", "attribute flavour is neither a number nor the name of an operator or engine"),
+    ("Out", "flavor: str", "attribute flavor is neither a number nor the name of an operator or engine"),
 ])
 def test_functions__are_made_of_regular_classes(role, more, what):
     names: dict[str, Any] = {"__name__": "p_odd"}
-    catalogue.load()
+    catalog.load()
     before = dict(REGISTRY)
     try:
         exec(OP.format(cls="Odd", name="p_odd", role=role, more=more), names)
@@ -329,9 +329,9 @@ def test_functions__are_made_of_regular_classes(role, more, what):
 
 @pytest.mark.parametrize("call", [lambda f, x: f(x, 2.0), lambda f, x: f(data=x, upper_limit=2.0)])
 def test_functions__pass_parameters_with_other_names_to_their_fields(call, monkeypatch):
-    monkeypatch.setattr(catalogue, "is_late", lambda name: False)       # the eager executor needs no dialect
+    monkeypatch.setattr(catalog, "is_late", lambda name: False)       # the eager executor needs no dialect
     names: dict[str, Any] = {"__name__": "p_limited"}
-    catalogue.load()
+    catalog.load()
     before, documented = dict(REGISTRY), table.histories()
     monkeypatch.setattr(table, "of_plugins", {})
     try:

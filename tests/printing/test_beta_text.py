@@ -18,11 +18,11 @@ from .reading import printed, reread_beta
 from .test_examples import first_cases
 from .test_run_time import COUNT, X, beta_while, conditional, gathered_and_scattered
 
-QUICK = ("average_pool2d", "convolution", "current_normalisation", "embedding", "giou", "multi_core_add", "softmax",
+QUICK = ("average_pool2d", "convolution", "current_normalization", "embedding", "giou", "multi_core_add", "softmax",
          "top_k", "transpose2d")
 OTHERS = ("allocated_transpose", "attention", "cumulative_sum", "current_average_pool2d", "current_cumulative_sum",
           "current_gather_scatter", "current_matmul", "current_tensor_add", "current_transpose2d", "flash_attention",
-          "interpolation", "matmul", "matmul_walk", "normalisation", "rotary", "selective_scan", "tensor_add",
+          "interpolation", "matmul", "matmul_walk", "normalization", "rotary", "selective_scan", "tensor_add",
           "transformer_kernels")
 
 

@@ -18,8 +18,8 @@ from .reading import modules_text, printed, reread, reread_beta
 
 ROOT = Path(__file__).parents[2]
 KERNELS = ("attention", "average_pool2d", "convolution", "current_average_pool2d", "current_cumulative_sum",
-           "current_normalisation", "current_transpose2d", "cumulative_sum", "flash_attention", "giou", "multi_core_add",
-           "normalisation", "rotary", "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
+           "current_normalization", "current_transpose2d", "cumulative_sum", "flash_attention", "giou", "multi_core_add",
+           "normalization", "rotary", "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
 
 
 def first_cases(name):

@@ -23,8 +23,8 @@ from .reading import printed, reread
 from .test_examples import first_cases
 
 ALL = ("allocated_transpose", "attention", "average_pool2d", "convolution", "cumulative_sum", "current_matmul",
-       "current_normalisation", "current_tensor_add", "embedding", "giou", "interpolation", "matmul", "matmul_walk",
-       "normalisation", "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
+       "current_normalization", "current_tensor_add", "embedding", "giou", "interpolation", "matmul", "matmul_walk",
+       "normalization", "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
 ROWS = np.arange(96, dtype=np.float32).reshape(16, 6)
 TRIED = ("current_matmul", "embedding", "softmax")
 OTHER_NAMES = ("attention", "embedding")    # a sum in registers, rows by indices: other instructions, as many of them

@@ -362,7 +362,7 @@ CLOSE[2, 0] = 2 ** 31 - 1, -2 ** 31, -2 ** 31, 0, -1, -2 ** 31, 2 ** 31 - 1, 2 *
 @pytest.mark.parametrize("op", [np.minimum, np.maximum])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32])
 def test_extremes_of_32_bit_integers_are_exact(op, dtype):
-    """Neighbours that float32 does not tell apart, and differences beyond 32 bits."""
+    """Neighbors that float32 does not tell apart, and differences beyond 32 bits."""
     array = CLOSE.astype(dtype)
     checked(over_programs(op), [array], np.stack([op.reduce(array)] * 3), EXECUTORS)
 

@@ -2,7 +2,7 @@
 """Run the checker on the streams of random kernels: each violation that it reports would be a false alarm.
 
 ``python -m tests.random_programs.checked_streams [--count N] [--first N] [--seed N] [--seconds N]`` prints how many
-programs of each generation the checker proved, how many it could not analyse, and how many only read unwritten memory,
+programs of each generation the checker proved, how many it could not analyze, and how many only read unwritten memory,
 which a kernel may do. Other tests execute such programs, so their streams have the right values in all orders that the
 simulator tries.
 """
@@ -38,7 +38,7 @@ def drawn(generation: str, seed: int, number: int) -> Program:
 
 
 def verdict(generation: str, program: Program, options: Emission) -> str:
-    """What the checker says of a program's streams: ``proved``, ``not analysed``, ``unwritten``, or the text of a false
+    """What the checker says of a program's streams: ``proved``, ``not analyzed``, ``unwritten``, or the text of a false
     alarm. ``refused`` programs have no streams."""
     target = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn3"} if generation == "current" else {}
     with patch.dict(os.environ, target), warnings.catch_warnings():
@@ -54,7 +54,7 @@ def verdict(generation: str, program: Program, options: Emission) -> str:
     alarms = [str(error) for error in report.violations if not isinstance(error, UnwrittenBytes)]
     if report.violations:
         return alarms[0] if alarms else "unwritten"
-    return f"not analysed: {report.not_analysed[0][:40]}" if report.not_analysed else "proved"
+    return f"not analyzed: {report.not_analyzed[0][:40]}" if report.not_analyzed else "proved"
 
 
 def main() -> int:

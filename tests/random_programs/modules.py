@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.scalar.dtypes import BY_MLIR, FLOAT32, convert
 
@@ -30,7 +30,7 @@ DTYPES = (*FLOATS, "i32", "i8", "ui8", "i16")
 ALL_ELEMENTS = "affine_set<() : (0 == 0)>"
 
 
-catalogue.load()
+catalog.load()
 
 
 def literal(value: object) -> str:

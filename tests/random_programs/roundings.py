@@ -18,7 +18,7 @@ NARROW = ("bf16", "bf16", "bf16", "f16", "f16", "f8E4M3FN", "f8E4M3", "f8E5M2")
 COMPARISONS = ("less", "greater_equal", "not_equal")
 NUMBERS = ("0.0", "-0.0", "1.0", "-1.0", "2.0", "0.5", "-3.0", "1.0e-3", "256.0", "65504.0", "3.0e38", "-1.0e38", "1.0e-38",
            "1.0e-41", "0x7FF0000000000000", "0xFFF0000000000000")
-# Bits of float32: quiet and signalling NaN, some of which lie in the lower half alone; infinities; the largest numbers, and
+# Bits of float32: quiet and signaling NaN, some of which lie in the lower half alone; infinities; the largest numbers, and
 # those next to the ties between them and infinity for bfloat16, float16 and the 8-bit floats; denormals, and ties with 0.
 SPECIAL = (0x7FC00000, 0xFFC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001, 0x7F80FFFF, 0x7FFF8000, 0xFFC08000,
            0x7F800000, 0xFF800000, 0x7F7FFFFF, 0xFF7F8000, 0x7F7F7FFF, 0x477FEFFF, 0x477FF000, 0xC77FE000, 0x43780000,

@@ -24,4 +24,4 @@ def test_streams_of_random_kernels__raise_no_false_alarm(generation):
 
 def test_cores_of_which_one_has_further_tiles__decide_alike_how_often_they_meet():
     """Program 978 of seed 4712, whose loops looked like a deadlock."""
-    assert verdict("beta", drawn("beta", 4712, 978), Emission(reorder=False)).startswith("not analysed")
+    assert verdict("beta", drawn("beta", 4712, 978), Emission(reorder=False)).startswith("not analyzed")

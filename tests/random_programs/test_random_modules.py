@@ -42,7 +42,7 @@ def differ(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     a, b = (array.astype(np.float64) for array in (got, expected))
     same = (a == b) & (np.signbit(a) == np.signbit(b)) | np.isnan(a) & np.isnan(b)
     if name == "z":
-        bound = BOUNDS[expected.dtype.itemsize]                 # rounding of the result may go to a neighbour
+        bound = BOUNDS[expected.dtype.itemsize]                 # rounding of the result may go to a neighbor
         same |= np.isclose(a, b, rtol=bound, atol=bound)
     return ~same
 

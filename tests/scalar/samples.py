@@ -54,7 +54,7 @@ def of_dtype(dtype: DType, count: int = 6000) -> np.ndarray:
         else:
             low, high = int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max)
             limits = [2**n + k for n in (7, 8, 15, 16, 31, 32, 63, 64) for k in (-2, -1, 0)]
-            # 24 bits and a tie of float32, its neighbours, and a double rounding of bfloat16.
+            # 24 bits and a tie of float32, its neighbors, and a double rounding of bfloat16.
             ties = [2**24 + 1, 2**24 + 3, 2**25 + 2, 2**25 + 6, 0x1010001, 0x1018000]
             both = [s * v for v in (*limits, *ties, 0, 1, 2, 3, dtype.bits - 1, dtype.bits) for s in (1, -1)]
             edges = np.array([v for v in (*both, low, low + 1, high) if low <= v <= high], dtype.numpy)

@@ -59,7 +59,7 @@ PART = "reference = 'here.py'\n[[part]]\npoints = 1\n"
     ("name = 'a'", "1:1", "has no reference"), ("name = 'a'\n  reference = 1", "2:3", "has no reference"),
     ("\nreference = 'r.py'", "2:1", "names the reference r.py, which does not exist"),
     ("reference = 'here.py'", "1:1", r"has no \[\[part\]\]"), ("reference = 'here.py'\npart = [1]", "2:1", r"has no \[\[part\]\]"),
-    ("reference = 'here.py'\ncolour = 1", "2:1", "has the unknown field colour"),
+    ("reference = 'here.py'\ncolor = 1", "2:1", "has the unknown field color"),
     ("reference = 'here.py'\n[[part]]\nname = 'a'", "2:1", "has no points in part 1"),
     (f"{PART}[[part]]\npoints = 1\ntime = 3", "6:1", "has the unknown field time in part 2"),
     (f"{PART}microseconds = 3", "4:1", "needs full and relaxed as microseconds of part 1"),

@@ -2,7 +2,7 @@
 """Directives and a lexer for pages of the site.
 
 ``{picture} NAME NUMBERS`` draws a picture, ``{plot}`` plots the table that a cell of the page prints; the content of
-both is a caption. The lexer colours code of MLIR.
+both is a caption. The lexer colors code of MLIR.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from tools.docs_site.pictures import PICTURES
 
 
 class PictureDirective(SphinxDirective):
-    """An SVG inside of the page, so that it has the page's colours."""
+    """An SVG inside of the page, so that it has the page's colors."""
 
     has_content = True
     required_arguments = 1

@@ -14,7 +14,7 @@ LANGUAGE = {
     "functions": ("Functions of one tile", "exp log sin cos tan tanh arctan sqrt rsqrt sigmoid relu gelu gelu_dx "
                   "gelu_apprx_tanh gelu_apprx_sigmoid gelu_apprx_sigmoid_dx silu silu_dx erf erf_dx softplus mish "
                   "square sign abs reciprocal floor ceil trunc dropout"),
-    "reductions": ("Reductions and normalisation", "sum prod max min all mean var softmax rms_norm all_reduce "
+    "reductions": ("Reductions and normalization", "sum prod max min all mean var softmax rms_norm all_reduce "
                    "loop_reduce"),
     "products": ("Products and transposes", "matmul transpose"),
     "shapes": ("Shapes and subscripts", "broadcast_to expand_dims ds par_dim is_sbuf is_psum is_hbm is_on_chip"),

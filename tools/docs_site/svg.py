@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The shapes of the site's pictures; their colours are classes of docs/site/_static/site.css."""
+"""The shapes of the site's pictures; their colors are classes of docs/site/_static/site.css."""
 
 from html import escape
 

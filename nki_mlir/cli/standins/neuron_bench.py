@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuron-bench exec``: write the modelled latency of a NEFF in the form of the vendor's tool."""
+"""``neuron-bench exec``: write the modeled latency of a NEFF in the form of the vendor's tool."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                          help="write info.json to this directory (.)")
     for flags in (["-w", "--warmup"], ["-n", "--work"], ["--fixed-nc-count"]):
         execute.add_argument(*flags, metavar="N",
-                             help="accept the option without an effect: modelled times do not vary")
+                             help="accept the option without an effect: modeled times do not vary")
     execute.add_argument("--enable-only-latency", action="store_true", help="accept the option without an effect")
     execute.add_argument("neff", metavar="NEFF", help="time this compiled kernel")
     options = p.parse_args(command_line(arguments))

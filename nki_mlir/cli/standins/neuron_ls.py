@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuron-ls``: list the modelled device in the form of the vendor's tool, for programs that look up the cores.
+"""``neuron-ls``: list the modeled device in the form of the vendor's tool, for programs that look up the cores.
 
 There is a single device of the target's kind, with the cores that ``NEURON_RT_VISIBLE_CORES`` names.
 """
@@ -28,7 +28,7 @@ class VisibleCores(NkiMlirError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    p = CommandParser(prog="neuron-ls", description="List the modelled device. A "
+    p = CommandParser(prog="neuron-ls", description="List the modeled device. A "
                                 "stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"neuron-ls of nki_mlir {__version__}")
     p.add_argument("-j", "--json-output", action="store_true", help="print JSON")

@@ -66,7 +66,7 @@ static char* place_block(Tcm& tcm, int64_t, int64_t bytes) {
 
 const Block* Tcm::find(const void* address, bool among_freed) const {
   const char* byte = static_cast<const char*>(address);
-  const Block* nearest = nullptr;                   // of two neighbours the one before: overruns are usual
+  const Block* nearest = nullptr;                   // of two neighbors the one before: overruns are usual
   for (const Block& block : among_freed ? freed : live) {
     if (byte >= block.data - GAP_BYTES && byte < block.data + block.bytes + GAP_BYTES &&
         (!nearest || (block.data <= byte && block.data > nearest->data)))

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.machine import ENGINES, Engine, Machine, Work
@@ -223,7 +223,7 @@ class Instruction:
 @cache
 def by_mnemonic() -> dict[str, type[Op] | type[Control]]:
     """Return every class that can be in a stream; two classes of one mnemonic or opcode are a defect of the classes."""
-    catalogue.load()
+    catalog.load()
     classes: dict[str, type[Op] | type[Control]] = dict(CONTROLS)
     for cls in REGISTRY.values():
         if cls.mnemonic and cls.opcode:

@@ -91,7 +91,7 @@ class LiveRangeOp(Isa.Operation, name="live_range"):
         read_live_range(self.operation)
 
 
-class _Signalling(Isa.Operation):
+class _Signaling(Isa.Operation):
     """The attributes of all instructions: ``waits`` are [semaphore, value], ``update`` is [semaphore, amount]
     or empty."""
 
@@ -99,7 +99,7 @@ class _Signalling(Isa.Operation):
     update: ir.ArrayAttr
 
 
-class InstructionOp(_Signalling, name="instruction"):
+class InstructionOp(_Signaling, name="instruction"):
     """One instruction. A tile is ``[memory or variable, #nki.access<...>]`` with its physical partition and offset.
 
     The symbols of patterns are ``registers``. ``fields`` are the class's attributes, or a control operation's fields.
@@ -125,7 +125,7 @@ def _verify(op: Op | isa.Control) -> None:
         verify_mask(op)
 
 
-class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
+class BranchOp(_Signaling, name="branch", traits=[ir.IsTerminatorTrait]):
     """Branch to the first successor if ``lhs op rhs``, else to the second. Sides are numbers or registers ("r1")."""
 
     op: ir.StringAttr

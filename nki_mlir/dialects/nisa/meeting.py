@@ -88,7 +88,7 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
                     since=3):
     """Wait for the other cores. Writes to ``data`` before the barrier are visible to all after it.
 
-    An engine signals the other cores', and continues when they have signalled. To instructions around it the
+    An engine signals the other cores', and continues when they have signaled. To instructions around it the
     barrier reads and writes ``data``.
     """
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import ml_dtypes
 import numpy as np
 
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalog
 from nki_mlir.dialects.nisa.accumulating import COMMANDS
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.documentation import instructions, language
@@ -156,7 +156,7 @@ def performance(page: Page, parameters: Collection[str], has_roots: bool) -> lis
     """Return the engines and work of the operations that the instruction becomes. Sentences use the parameters' names,
     or the phrases of ``OPERANDS`` for operands that are not parameters.
     """
-    catalogue.load()
+    catalog.load()
     engines, work = [], []
     for name in page.ops:
         cls = REGISTRY[f"nisa.{name}"]

@@ -46,7 +46,7 @@ def assign_offsets(ranges: Sequence[LiveRange]) -> int:
     total = 0
     live: list[tuple[int, int, int]] = []           # offset, end and last use of the buffers in use, by offset
     for buffer in sorted(ranges, key=lambda r: r.first):
-        live = [neighbour for neighbour in live if neighbour[2] >= buffer.first]
+        live = [neighbor for neighbor in live if neighbor[2] >= buffer.first]
         offset, needed = 0, room(buffer.size)
         for start, end, _ in live:
             if start - offset >= needed:

@@ -11,7 +11,7 @@ from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.runtime import host
 
 Value = Any
-DENORMAL, NAN = 0x20, 0x81          # the instruction's classes of numbers: quiet and signalling NaN
+DENORMAL, NAN = 0x20, 0x81          # the instruction's classes of numbers: quiet and signaling NaN
 MAGNITUDE = 0x7FFF                  # the bits of a 16-bit float without its sign
 LESSER_MAGNITUDE = 2                # the instruction returns the number of lesser magnitude, with the sign of the first
 # The instruction that repairs special values then returns the NaN of its other operand, as it is or quiet.

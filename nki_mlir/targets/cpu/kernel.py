@@ -77,8 +77,8 @@ class NativeKernel:
         self.pairs = np.array(self.image.pairs, np.int64)
         self.overlap_entry = ENTRY(self.launch_overlapping) if self.image.pairs else None
         otherwise = ctypes.cast(self.overlap_entry, ctypes.c_void_p).value if self.overlap_entry else 0
-        neighbours = neighbours_of(launched, host.threads()) if self.parallel else 0
-        self.record = np.array([len(order), neighbours, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
+        neighbors = neighbors_of(launched, host.threads()) if self.parallel else 0
+        self.record = np.array([len(order), neighbors, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
                                 not self.short, *launched], np.int64)       # the words that the machine's launch reads
         self.launch = machine().launch_arrays
@@ -192,7 +192,7 @@ class NativeKernel:
         return failure or InternalError(f"a kernel returned the unknown status {status}")
 
 
-def neighbours_of(grid: Sequence[int], threads: int) -> int:
+def neighbors_of(grid: Sequence[int], threads: int) -> int:
     """Return how many neighboring programs along the last axis a thread runs in a row: at most a quarter of its
     programs.
 

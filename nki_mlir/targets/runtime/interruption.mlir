@@ -3,7 +3,7 @@
 // Ctrl-C: what ends launches that may take long. Such a launch has a ticket, a number that grows from launch to launch,
 // and looks between instructions whether it is to end. Two things end it:
 //
-//   A signal. @nki_signalled counts Ctrl-C, notes the next ticket, and calls Python's handler. The first launch that sees
+//   A signal. @nki_signaled counts Ctrl-C, notes the next ticket, and calls Python's handler. The first launch that sees
 //   the count starts a thread that asks Python whether such a signal ends work. If so, all launches with smaller tickets
 //   end, on all threads. A framework may wait for a launch without releasing Python's lock. Then there is no answer, and
 //   the last one counts.
@@ -16,7 +16,7 @@ llvm.mlir.global internal @watched(0 : i64) : i64       // the number of launche
 llvm.mlir.global internal @tickets(1 : i64) : i64       // the next ticket
 llvm.mlir.global internal @ended(0 : i64) : i64         // launches with smaller tickets end
 llvm.mlir.global internal @signals(0 : i64) : i64       // how often Ctrl-C has come
-llvm.mlir.global internal @signalled(0 : i64) : i64     // the next ticket at the last one
+llvm.mlir.global internal @signaled(0 : i64) : i64     // the next ticket at the last one
 llvm.mlir.global internal @answered(0 : i64) : i64      // those that Python was asked about
 llvm.mlir.global internal @asked(0 : i64) : i64         // when it was, in ns, or 0 after its answer
 llvm.mlir.global internal @last_answer(0 : i64) : i64   // whether a signal ends work
@@ -73,14 +73,14 @@ llvm.func internal @nki_use_signals(%getsig: !llvm.ptr, %setsig: !llvm.ptr, %han
 }
 
 // The handler of Ctrl-C.
-llvm.func internal @nki_signalled(%signal: i32) {
+llvm.func internal @nki_signaled(%signal: i32) {
   %one = arith.constant 1 : i64
   %ptickets = llvm.mlir.addressof @tickets : !llvm.ptr
   %psignals = llvm.mlir.addressof @signals : !llvm.ptr
-  %psignalled = llvm.mlir.addressof @signalled : !llvm.ptr
+  %psignaled = llvm.mlir.addressof @signaled : !llvm.ptr
   %ppython = llvm.mlir.addressof @python : !llvm.ptr
   %next = llvm.load %ptickets atomic seq_cst {alignment = 8 : i64} : !llvm.ptr -> i64
-  llvm.store %next, %psignalled atomic seq_cst {alignment = 8 : i64} : i64, !llvm.ptr
+  llvm.store %next, %psignaled atomic seq_cst {alignment = 8 : i64} : i64, !llvm.ptr
   %before = llvm.atomicrmw add %psignals, %one seq_cst : !llvm.ptr, i64
   %python = llvm.load %ppython : !llvm.ptr -> !llvm.ptr
   llvm.call %python(%signal) : !llvm.ptr, (i32) -> ()
@@ -102,8 +102,8 @@ llvm.func internal @watch_signals() {
     scf.if %plain {
       %phandle_by = llvm.mlir.addressof @handle_by : !llvm.ptr
       %handle_by = llvm.load %phandle_by : !llvm.ptr -> !llvm.ptr
-      %signalled = llvm.mlir.addressof @nki_signalled : !llvm.ptr
-      %before = llvm.call %handle_by(%interrupt, %signalled) : !llvm.ptr, (i32, !llvm.ptr) -> !llvm.ptr
+      %signaled = llvm.mlir.addressof @nki_signaled : !llvm.ptr
+      %before = llvm.call %handle_by(%interrupt, %signaled) : !llvm.ptr, (i32, !llvm.ptr) -> !llvm.ptr
     }
   }
   llvm.return
@@ -222,11 +222,11 @@ llvm.func internal @answer(%unused: !llvm.ptr) -> !llvm.ptr {
 // End all launches that had begun at the signal, if signals end work.
 llvm.func internal @follow_answer() {
   %zero = arith.constant 0 : i64
-  %psignalled = llvm.mlir.addressof @signalled : !llvm.ptr
+  %psignaled = llvm.mlir.addressof @signaled : !llvm.ptr
   %pended = llvm.mlir.addressof @ended : !llvm.ptr
   %pasked = llvm.mlir.addressof @asked : !llvm.ptr
   %plast = llvm.mlir.addressof @last_answer : !llvm.ptr
-  %tickets = llvm.load %psignalled atomic seq_cst {alignment = 8 : i64} : !llvm.ptr -> i64
+  %tickets = llvm.load %psignaled atomic seq_cst {alignment = 8 : i64} : !llvm.ptr -> i64
   %answer = llvm.load %plast atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
   %ends = arith.cmpi ne, %answer, %zero : i64
   scf.if %ends {

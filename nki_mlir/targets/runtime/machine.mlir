@@ -124,7 +124,7 @@ llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64, %tick
 }
 
 // One program of a grid. The argument is {kernel, addresses of its arrays, ticket}; a kernel is
-//   {programs, neighbours that one thread runs or 0 for all, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, pairs, number of
+//   {programs, neighbors that one thread runs or 0 for all, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, pairs, number of
 //    pairs, function, whether it may take long, extents...}
 // A pair is {array, bytes, array, bytes}: two arrays that must not overlap. Where some do, the launch is
 // ``i32 function(addresses)``.
@@ -192,8 +192,8 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   llvm.return %result : i64
 }
 
-// Neighbouring programs, one after the other up to the first status other than 0. The argument is the argument of @program.
-llvm.func internal @neighbours(%argument: !llvm.ptr, %number: i64) -> i64 {
+// Neighboring programs, one after the other up to the first status other than 0. The argument is the argument of @program.
+llvm.func internal @neighbors(%argument: !llvm.ptr, %number: i64) -> i64 {
   %zero = arith.constant 0 : i64
   %one = arith.constant 1 : i64
   %kernel = llvm.load %argument : !llvm.ptr -> !llvm.ptr
@@ -313,11 +313,11 @@ llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr, %ticket: i64) -> 
   llvm.store %ticket, %a2 : i64, !llvm.ptr
   %programs = llvm.load %kernel : !llvm.ptr -> i64
   %p1 = llvm.getelementptr %kernel[1] : (!llvm.ptr) -> !llvm.ptr, i64
-  %neighbours = llvm.load %p1 : !llvm.ptr -> i64
-  %several = arith.cmpi ne, %neighbours, %zero : i64
+  %neighbors = llvm.load %p1 : !llvm.ptr -> i64
+  %several = arith.cmpi ne, %neighbors, %zero : i64
   %status = scf.if %several -> (i64) {
-    %items = arith.divui %programs, %neighbours : i64
-    %item = llvm.mlir.addressof @neighbours : !llvm.ptr
+    %items = arith.divui %programs, %neighbors : i64
+    %item = llvm.mlir.addressof @neighbors : !llvm.ptr
     %s = llvm.call @parallel_for(%items, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
     scf.yield %s : i64
   } else {

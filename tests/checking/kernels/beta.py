@@ -17,7 +17,7 @@ import neuronxcc.nki.language as nl  # noqa: E402
 
 @nki.jit
 def layer_norm(x, gamma, flaw=""):
-    """Normalise the rows of x [N, M], a tile at a time; a mask leaves out the rows beyond the last one."""
+    """Normalize the rows of x [N, M], a tile at a time; a mask leaves out the rows beyond the last one."""
     rows, columns = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(128)[:, None], nl.arange(columns)[None, :]
@@ -30,12 +30,12 @@ def layer_norm(x, gamma, flaw=""):
         else:
             tile = nl.load(x[i * 128 + p, f], mask=inside)
         mean = nl.mean(tile, axis=1, mask=inside)
-        centred = nl.subtract(tile, mean, mask=inside)
+        centered = nl.subtract(tile, mean, mask=inside)
         total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
         if flaw == "sum never set to zero":
-            total[...] = nl.add(total, nl.sum(nl.square(centred), axis=1))  # unwritten-read: sum never set to zero
+            total[...] = nl.add(total, nl.sum(nl.square(centered), axis=1))  # unwritten-read: sum never set to zero
         else:
-            total[...] = nl.sum(nl.square(centred), axis=1, mask=inside)
+            total[...] = nl.sum(nl.square(centered), axis=1, mask=inside)
         variance = nl.multiply(total, 1.0 / columns, mask=inside)
         if flaw == "unused deviation":
             nl.sqrt(variance, mask=inside)  # dead-store: unused deviation
@@ -43,7 +43,7 @@ def layer_norm(x, gamma, flaw=""):
             scale = nl.rsqrt(nl.subtract(variance, 10.0), mask=inside)  # not-finite: minus epsilon
         else:
             scale = nl.rsqrt(nl.add(variance, 1e-5), mask=inside)
-        scaled = nl.multiply(nl.multiply(centred, scale, mask=inside), weight, mask=inside)
+        scaled = nl.multiply(nl.multiply(centered, scale, mask=inside), weight, mask=inside)
         nl.store(out[i * 128 + p, f], scaled, mask=inside)  # unwritten-output: rows rounded down
     return out
 
@@ -211,20 +211,20 @@ register(looked_up, rows=lambda: (numbers(100, 64), np.arange(128, dtype=np.int3
 
 @nki.jit
 def by_programs(x, flaw=""):
-    """Centre 128 rows of x in each program of a grid of four."""
+    """Center 128 rows of x in each program of a grid of four."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     program = nl.program_id(0)
     first = program * 64 if flaw == "programs overlap" else program * 128
     tile = nl.load(x[nl.ds(program * 128, 128), :])
-    centred = nl.subtract(tile, nl.mean(tile, axis=1))
+    centered = nl.subtract(tile, nl.mean(tile, axis=1))
     if flaw == "programs overlap":
-        nl.store(out[nl.ds(first, 128), :], centred)  # race: programs overlap
+        nl.store(out[nl.ds(first, 128), :], centered)  # race: programs overlap
     elif flaw == "row of another program":
         middle = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(middle[nl.ds(first, 128), :], centred)  # race: row of another program
+        nl.store(middle[nl.ds(first, 128), :], centered)  # race: row of another program
         nl.store(out[nl.ds(first, 128), :], nl.load(middle[nl.ds((3 - program) * 128, 128), :]))
     else:
-        nl.store(out[nl.ds(first, 128), :], centred)
+        nl.store(out[nl.ds(first, 128), :], centered)
     return out
 
 
@@ -247,8 +247,8 @@ def log_variances(x, flaw=""):
         variance = nl.subtract(squares, nl.square(mean))  # precision: difference of squares
         variance = nl.abs(variance)
     else:
-        centred = nl.subtract(tile, mean)
-        variance = nl.multiply(nl.sum(nl.square(centred), axis=1), 1.0 / columns)
+        centered = nl.subtract(tile, mean)
+        variance = nl.multiply(nl.sum(nl.square(centered), axis=1), 1.0 / columns)
     if flaw == "logarithm of zero":
         variance = nl.subtract(variance, variance)
     result = nl.log(variance)  # not-finite: logarithm of zero

@@ -130,7 +130,7 @@ register(softmax, wide=lambda: (numbers(200, 130, low=-30, high=30),), low=lambd
 
 
 @nki.jit
-def centred_by_cores(x, flaw=""):
+def centered_by_cores(x, flaw=""):
     """Subtract the mean of each row of x; each of two cores has half of the columns."""
     rows, columns = x.shape
     core, cores = nl.program_id(0), nl.num_programs()
@@ -163,7 +163,7 @@ def centred_by_cores(x, flaw=""):
     return out
 
 
-register(centred_by_cores[2], cores=lambda: (numbers(128, 512),))
+register(centered_by_cores[2], cores=lambda: (numbers(128, 512),))
 
 
 @nki.jit

@@ -104,7 +104,7 @@ def max_pool(img, k=3, stride=2):
 
 @nki.jit
 def upsample_nearest(img, factor=2):
-    """Nearest neighbours: writes with strides."""
+    """Nearest neighbors: writes with strides."""
     C, H, W = img.shape
     out = nl.ndarray((C, H * factor, W * factor), dtype=img.dtype, buffer=nl.shared_hbm)
     i_p = nl.arange(C)[:, None, None]

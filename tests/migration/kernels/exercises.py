@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels of courses and forums: a convolution with pooling, a backward pass, quantisation, lengths at run time."""
+"""Kernels of courses and forums: a convolution with pooling, a backward pass, quantization, lengths at run time."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

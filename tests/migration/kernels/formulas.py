@@ -217,7 +217,7 @@ def hadamard(x):
     return out
 
 
-def _normalised(tile, eps):
+def _normalized(tile, eps):
     return tile * nl.rsqrt(nl.mean(nl.square(tile), axis=1, keepdims=True) + eps)
 
 
@@ -229,7 +229,7 @@ def qk_norm_scores(q, k, eps=1e-6):
     identity = nl.load(nl.shared_identity_matrix(n=128, dtype=nl.float32))
     sides = []
     for tensor in (q, k):
-        normed = _normalised(nl.load(tensor), eps)
+        normed = _normalized(nl.load(tensor), eps)
         turned = nisa.nc_matmul(normed, identity[0:rows, 0:rows], is_transpose=True, is_moving_onezero=True)
         sides.append(nisa.tensor_copy(turned, engine=nisa.vector_engine))
     nl.store(out, nisa.nc_matmul(sides[0], sides[1]) * (d ** -0.5))

@@ -91,7 +91,7 @@ def moments(tile):
 
 
 @nki.jit
-def standardised(x, eps=1e-6):
+def standardized(x, eps=1e-6):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     both = moments(tile)
@@ -132,5 +132,5 @@ doubled = functools.partial(by_table, scale=2.0)
 def cases():
     numbers = np.random.default_rng(0)
     f = lambda *sizes: numbers.standard_normal(sizes).astype(np.float32)
-    return [(row_products, (f(150, 20), f(150, 20))), (biased, (f(200, 24), f(1, 24))), (standardised, (f(30, 16),)),
+    return [(row_products, (f(150, 20), f(150, 20))), (biased, (f(200, 24), f(1, 24))), (standardized, (f(30, 16),)),
             (by_table, (f(128, 12),)), (doubled, (f(64, 12), Options(Shape.PLAIN, 0.5, 32)))]

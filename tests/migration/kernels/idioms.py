@@ -27,7 +27,7 @@ def ceil_tiles(a):
         square = nl.square(tile, mask=(i * 128 + ix < rows))
         total = nl.sum(square, axis=[1], mask=(i * 128 + ix < rows))
         mean = total / cols
-        # normalise
+        # normalize
         root = nl.rsqrt(mean)
         result = nl.multiply(tile, root.broadcast_to((128, cols)), mask=(i * 128 + ix < rows))
         nl.store(out[i * 128 + ix, iy], value=result, mask=(i * 128 + ix < rows))
@@ -138,9 +138,9 @@ def row_statistics(a):
         tile = nl.load(a[i * 128:(i + 1) * 128, :])
         stats = nisa.bn_stats(tile)
         moments = nisa.bn_aggr(stats)
-        centred = nisa.tensor_scalar(tile, np.subtract, moments[:, 0:1])
+        centered = nisa.tensor_scalar(tile, np.subtract, moments[:, 0:1])
         scale = nisa.activation(op=nl.rsqrt, data=moments[:, 1:2], scale=1.0)
-        nl.store(out[i * 128:(i + 1) * 128, :], nisa.tensor_scalar(centred, op0=np.multiply, operand0=scale))
+        nl.store(out[i * 128:(i + 1) * 128, :], nisa.tensor_scalar(centered, op0=np.multiply, operand0=scale))
     return out
 
 

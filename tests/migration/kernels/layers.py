@@ -104,9 +104,9 @@ def group_norm(x, gamma, num_groups=4, eps=1e-5):
     for group in nl.affine_range(num_groups):
         piece = tile[i_p, group * size + i_g]
         mean = nl.mean(piece, axis=1)
-        centred = nl.subtract(piece, mean)
-        var = nl.mean(nl.square(centred), axis=[1])
-        normed[i_p, group * size + i_g] = nl.multiply(centred, nl.rsqrt(nl.add(var, eps)))
+        centered = nl.subtract(piece, mean)
+        var = nl.mean(nl.square(centered), axis=[1])
+        normed[i_p, group * size + i_g] = nl.multiply(centered, nl.rsqrt(nl.add(var, eps)))
     nl.store(out[i_p, nl.arange(cols)[None, :]], value=normed * g.broadcast_to((rows, cols)))
     return out
 
@@ -203,7 +203,7 @@ def doubled_image(image):
 
 @nki.jit
 def edges(image):
-    """Differences of neighbours in both directions of an image."""
+    """Differences of neighbors in both directions of an image."""
     c, h, w = image.shape
     out = nl.ndarray((c, h - 1, w - 1), dtype=image.dtype, buffer=nl.shared_hbm)
     tile: nt.tensor[c, h, w] = nl.load(image)
@@ -366,12 +366,12 @@ def expected():
     groups = n.reshape(64, 4, 12)
     groups = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)
     states = reduce(lambda ys, column: [*ys, decay[:, 0] * ys[-1] + column], t.T, [np.zeros(64, np.float32)])[1:]
-    centre = image[:, :-1, :-1]
+    center = image[:, :-1, :-1]
     return [x.T @ x, a.T @ b, (v := c.T @ g) / (1 + np.exp(-v)) * (c.T @ u), np.tanh(0.5 * (w.T @ m) + bias),
             groups.reshape(64, 48) * gamma, r / np.abs(r).max(1, keepdims=True) * rw,
             np.log(np.exp(s).sum(1, keepdims=True)), np.stack(states, axis=1),
             sum(f[:, i:46 + i] * taps[:, i:i + 1] for i in range(3)), small.repeat(2, axis=1).repeat(2, axis=2),
-            np.abs(image[:, 1:, :-1] - centre) + np.abs(image[:, :-1, 1:] - centre),
+            np.abs(image[:, 1:, :-1] - center) + np.abs(image[:, :-1, 1:] - center),
             long / np.maximum(1, np.linalg.norm(long, axis=1, keepdims=True)),
             np.tril(scores).sum(1, keepdims=True),
             np.einsum("bhdi,bhdj->bhij", q, k.repeat(2, axis=1)) / 4,

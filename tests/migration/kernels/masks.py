@@ -149,7 +149,7 @@ def named_blocks(a):
 
 
 @nki.jit
-def named_neighbours(a):
+def named_neighbors(a):
     """Views of a tile that have names and leave the tile, but for masks."""
     rows, cols = a.shape
     out = nl.ndarray((rows, cols), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -172,4 +172,4 @@ def cases():
     return [(pieces_of_statistics, (f(160, 56),)), (shifted_and_summed, (f(160, 24),)), (chunked_softmax, (f(160, 40), 24)),
             (bias_relu_grid[2, 2], (f(200, 300), f(1, 300))), (kl_rows, (f(256, 40), f(256, 40))),
             (chunked_softmax, (f(200, 250),)), (squares_apart, (f(64, 24),)), (named_blocks, (f(200, 100),)),
-            (named_neighbours, (f(32, 24),))]
+            (named_neighbors, (f(32, 24),))]

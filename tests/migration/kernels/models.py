@@ -336,7 +336,7 @@ def strided_views(x):
 
 @nki.jit
 def quantize_rows_int8(x):
-    """Symmetric int8 quantisation of each row; returns values and scales."""
+    """Symmetric int8 quantization of each row; returns values and scales."""
     N, D = x.shape
     P = nl.tile_size.pmax
     q = nl.ndarray((N, D), dtype=nl.int8, buffer=nl.shared_hbm)

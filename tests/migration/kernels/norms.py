@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Norms: rmsnorm with quantisation, layernorm by bn_stats, fused add, group norm."""
+"""Norms: rmsnorm with quantization, layernorm by bn_stats, fused add, group norm."""
 import math
 
 import neuronxcc.nki as nki

@@ -47,8 +47,8 @@ class Statistics:
         return nl.rsqrt(nl.add(var, self.EPS))
 
 
-class Normaliser:
-    """Normalises by the statistics of the tiles that it has seen."""
+class Normalizer:
+    """Normalizes by the statistics of the tiles that it has seen."""
 
     def __init__(self, rows):
         self.stats = Statistics(rows)
@@ -66,7 +66,7 @@ def finish(stats, tile):
 
 
 @nki.jit
-def normalise(x, y):
+def normalize(x, y):
     rows, cols = x.shape
     out = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
     out2 = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -75,7 +75,7 @@ def normalise(x, y):
     for i in nl.affine_range(part.count):
         t = part.load(i, 0)
         u = other.load(i, 0, dtype=nl.float32)
-        norm = Normaliser(128)
+        norm = Normalizer(128)
         nl.store(out[nl.ds(i * 128, 128), :], norm.run(t))
         half = Statistics(128, dtype=nl.float32)
         half.add(u)
@@ -111,4 +111,4 @@ def cases():
     r = np.random.default_rng(0)
     x, y = r.standard_normal((2, 256, 40)).astype(np.float32)
     a, b = r.standard_normal((64, 32)).astype(np.float32), r.standard_normal((64, 48)).astype(np.float32)
-    return [(normalise, (x, y)), (pooled_products, (a, b))]
+    return [(normalize, (x, y)), (pooled_products, (a, b))]

@@ -43,7 +43,7 @@ def scaled(tile, gain=2.0):
     return nl.multiply(tile, gain)
 
 
-def normalised(tile, width):
+def normalized(tile, width):
     """Divided by the root of the mean of the squares."""
     mean = nl.sum(nl.square(tile), axis=1, keepdims=True) / width
     return nl.multiply(tile, nl.rsqrt(mean + 1e-5))
@@ -61,7 +61,7 @@ def store_rows(out, i, tile, n=32):
 def by_helpers(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // 32):
-        store_rows(out, i, normalised(scaled(load_rows(x, i)), x.shape[1]))
+        store_rows(out, i, normalized(scaled(load_rows(x, i)), x.shape[1]))
     return out
 
 

@@ -13,7 +13,7 @@ PMAX = nl.tile_size.pmax
 
 @nki.jit
 def resized_twice(images, factor=2):
-    """Nearest neighbours: each element of an image becomes a square of them."""
+    """Nearest neighbors: each element of an image becomes a square of them."""
     rows, height, width = images.shape
     out = nl.ndarray((rows, height * factor, width * factor), dtype=images.dtype, buffer=nl.shared_hbm)
     for block in nl.affine_range(math.ceil(rows / PMAX)):

@@ -371,7 +371,7 @@ def gate_and_count(hidden_T, router):
 
 @nki.jit
 def resize_bilinear_rows(img, out_h):
-    """img [C, H, W]: rows between two neighbours, whose places and weights Python computes."""
+    """img [C, H, W]: rows between two neighbors, whose places and weights Python computes."""
     C, H, W = img.shape
     out = nl.ndarray((C, out_h, W), dtype=img.dtype, buffer=nl.shared_hbm)
     tile = nl.load(img)

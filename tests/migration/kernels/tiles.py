@@ -147,8 +147,8 @@ def row_variance(x):
     out = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     mean = nl.mean(tile, axis=1, keepdims=True)
-    centred = nl.subtract(tile, mean)
-    nl.store(out, nl.sum(nl.square(centred), axis=1, keepdims=True) * (1.0 / 48))
+    centered = nl.subtract(tile, mean)
+    nl.store(out, nl.sum(nl.square(centered), axis=1, keepdims=True) * (1.0 / 48))
     return out
 
 

@@ -17,7 +17,7 @@ TILE = TileShape(128, 512)
 
 @dataclass(frozen=True)
 class NormConfig:
-    """Settings of a normalisation."""
+    """Settings of a normalization."""
     hidden: int
     eps: float = 1e-5
     tile: TileShape = TILE

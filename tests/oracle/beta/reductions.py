@@ -82,8 +82,8 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> 
     values = widened(a.values).astype(np.float64)
     with np.errstate(all="ignore"):
         count = left.sum(axis=axes, keepdims=True)
-        centre = np.where(left, values, 0).sum(axis=axes, keepdims=True) / count
-        spread = (np.where(left, values - centre, 0) ** 2).sum(axis=axes, keepdims=True) / count
+        center = np.where(left, values, 0).sum(axis=axes, keepdims=True) / count
+        spread = (np.where(left, values - center, 0) ** 2).sum(axis=axes, keepdims=True) / count
     rows = shape_of_rows(shape, axes, False)
     return result(spread.reshape(rows).astype(np.float32), floating(a.dtype), any_left(active, axes, rows), dtype)
 

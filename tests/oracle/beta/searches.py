@@ -51,8 +51,8 @@ def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
         for p, (row, here) in enumerate(zip(widened(a.values).astype(np.float64), left)):
             count, mean, spread = row[here].reshape(-1, 3).T
             if n := count.sum():
-                centre = (count * mean).sum() / n
-                moments[p] = centre, (spread + count * (mean - centre) ** 2).sum() / n
+                center = (count * mean).sum() / n
+                moments[p] = center, (spread + count * (mean - center) ** 2).sum() / n
     return result(moments, data.dtype, per_row(left, 2), dtype)
 
 

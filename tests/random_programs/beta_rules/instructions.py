@@ -77,7 +77,7 @@ def activation(w: BetaWriter):
     text = f"nisa.activation(nl.{fn}, {a.text}{more}{scale}, dtype=nl.float32{w.mask(a.shape)})"
     if table.ulp <= 0.5:
         return w.let(text, a.shape, FLOAT32, Facts())
-    # Where executors fuse scale and bias, a function may be asked at a neighbouring place.
+    # Where executors fuse scale and bias, a function may be asked at a neighboring place.
     return w.inexact(text, a.shape, FLOAT32, (2 * table.ulp + 2) * ULP, 2 * table.absolute)
 
 

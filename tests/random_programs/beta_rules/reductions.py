@@ -99,7 +99,7 @@ def rounded_sum(w: BetaWriter):
 
 
 @rule()
-def normalised(w: BetaWriter):
+def normalized(w: BetaWriter):
     a = w.operand((w.P, w.F), WIDE, lambda t: t.facts.bound <= 64, "fraction")
     if w.maybe():
         w.note("nl.softmax")

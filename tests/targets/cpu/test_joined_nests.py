@@ -69,14 +69,14 @@ def halves(p, g, m, v):
 
 def normalized(p, g, m, v):
     """Sum rows between nests on complete tiles, and multiply each row by a factor."""
-    out, centred = (nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    out, centered = (nl.ndarray(p.shape, dtype=p.dtype, buffer=nl.shared_hbm) for _ in range(2))
     for i in nl.affine_range(p.shape[0] // 128):
         rows = nl.ds(i * 128, 128)
         total = nl.add(nl.load(p[rows, :]), nl.load(g[rows, :]))
         difference = nl.subtract(total, nl.mean(nl.load(m[rows, :]), axis=1, keepdims=True))
-        nl.store(centred[rows, :], difference)
+        nl.store(centered[rows, :], difference)
         nl.store(out[rows, :], nl.multiply(difference, nl.load(v[rows, 0:1])))
-    return out, centred
+    return out, centered
 
 
 def outer_products(p, g, m, v):

@@ -395,8 +395,8 @@ def test_exponentials__down_to_the_smallest_numbers() -> None:
 def test_kept_failure__is_of_its_own_status_alone():
     kept = ValueError("kept")
     native: Any = SimpleNamespace(failures=[kept])
-    machine().interruption = signalled = TimeoutError("a handler's")
-    assert NativeKernel.error(native, INTERRUPTED) is signalled
+    machine().interruption = signaled = TimeoutError("a handler's")
+    assert NativeKernel.error(native, INTERRUPTED) is signaled
     assert isinstance(NativeKernel.error(native, INTERRUPTED), KeyboardInterrupt)
     assert native.failures == [kept]
     assert NativeKernel.error(native, OVERLAP_FAILED) is kept

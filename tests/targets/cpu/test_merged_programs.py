@@ -102,7 +102,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
 @pytest.mark.parametrize("grid, programs", [((4, 3), 4), ((4, 2), 4), ((3, 4), 12), ((8, 1), 8)])
-def test_programs__of_neighbouring_columns_run_as_one(grid: tuple[int, int], programs: int, dtype: str) -> None:
+def test_programs__of_neighboring_columns_run_as_one(grid: tuple[int, int], programs: int, dtype: str) -> None:
     a, b = matrix(*grid, dtype), matrix(*grid, dtype, 1)
     total, count = launched(added, grid, a, b)
     np.testing.assert_array_equal(total, a + b)

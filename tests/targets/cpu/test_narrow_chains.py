@@ -52,5 +52,5 @@ def test_tile_before_a_function__keeps_the_bits(dtype, columns):
     bits = f"u{arrays[0].itemsize}"
     assert np.array_equal(results[0].view(bits), results[1].view(bits))
     expected = scaled_function.on("interpreter")(*arrays).astype(np.float32)
-    tolerance = 2.0 ** -1 if dtype is ml_dtypes.float8_e5m2 else 2.0 ** -7      # neighbours: it may round to either
+    tolerance = 2.0 ** -1 if dtype is ml_dtypes.float8_e5m2 else 2.0 ** -7      # neighbors: it may round to either
     np.testing.assert_allclose(results[0].astype(np.float32), expected, rtol=tolerance, atol=1e-3)

@@ -299,7 +299,7 @@ def test_product__sizes(dtypes: tuple[DType, DType]) -> None:
         np.testing.assert_allclose(memories[2].array.reshape(m, n), wanted, rtol=1e-4, atol=2e-6 * k)
 
 
-def test_product__is_recognised() -> None:
+def test_product__is_recognized() -> None:
     assert contraction.product_of(product(128, 128, 512, FLOAT32, BFLOAT16).simplified)
     assert not contraction.product_of(fold((4, 4), {1}, dense((4, 4), FLOAT32), Operand(FLOAT32, (1, 0)), "add"))
 

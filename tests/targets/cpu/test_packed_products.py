@@ -182,7 +182,7 @@ def with_pieces_twice(a_t, b):
 @pytest.mark.parametrize("kernel, rows, packs", [
     (with_edges, [*range(256)], True), (with_edges_and_left_tiles, [*range(249)], True),
     (with_a_gap, [*range(64), *range(65, 129)], False), (with_pieces_twice, [*range(64)] * 2, False)])
-def test_neighbouring_pieces_of_a_product__are_packed_as_one(monkeypatch, kernel, rows, packs):
+def test_neighboring_pieces_of_a_product__are_packed_as_one(monkeypatch, kernel, rows, packs):
     set_options(monkeypatch, "form-products", worth=1 << 22)
     a, b = WHOLE_A[:, :300], WHOLE_B[:, :700]
     assert is_packed(kernel, a, b) == packs
@@ -363,7 +363,7 @@ def of_rows(a, b):
 
 @pytest.mark.usefixtures("pairs")
 @pytest.mark.parametrize("depth, is_aligned", [(128, True), (102, True), (101, False), (75, False)])
-def test_neighbours_along_the_summed_axis__are_copied_as_words(monkeypatch, depth, is_aligned):
+def test_neighbors_along_the_summed_axis__are_copied_as_words(monkeypatch, depth, is_aligned):
     """Words are copied also from an array that begins between two words; rows of an odd number of elements are first
     copied to even ones."""
     set_options(monkeypatch, "form-products", apart=1, high=1, pairs=1, amx=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Products of words of two bfloat16: each product exact, sums in float32, of neighbours of the summed axis."""
+"""Products of words of two bfloat16: each product exact, sums in float32, of neighbors of the summed axis."""
 
 import re
 

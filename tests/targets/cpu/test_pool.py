@@ -14,7 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
-from nki_mlir.targets.cpu.kernel import neighbours_of
+from nki_mlir.targets.cpu.kernel import neighbors_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.jit import addresses_text, compile_functions
 from nki_mlir.targets.runtime.machine import machine
@@ -135,8 +135,8 @@ def test_a_worker_stays_on_another_processor() -> None:
 @pytest.mark.parametrize("grid, threads, expected", [
     ((8, 2), 2, 2), ((8, 4), 2, 4), ((3, 16), 2, 4), ((2, 3), 2, 1), ((12,), 2, 1), ((2, 8, 6), 2, 6), ((8, 7), 2, 7),
     ((8, 7), 4, 1), ((1, 64), 2, 8)])
-def test_a_thread_runs_neighbours_along_the_last_axis(grid: tuple[int, ...], threads: int, expected: int) -> None:
-    assert neighbours_of(grid, threads) == expected
+def test_a_thread_runs_neighbors_along_the_last_axis(grid: tuple[int, ...], threads: int, expected: int) -> None:
+    assert neighbors_of(grid, threads) == expected
 
 
 @nki.jit
@@ -163,7 +163,7 @@ def test_each_program_of_a_grid_runs_once(monkeypatch: pytest.MonkeyPatch) -> No
     kernel = nki.jit(gather_and_add.func)[8, 4]
     np.testing.assert_array_equal(kernel.on("jit")(x, table, index), expected)
     (spec,) = kernel.specializations.values()
-    assert spec.program("jit").record[1] == neighbours_of((8, 4), host.threads())
+    assert spec.program("jit").record[1] == neighbors_of((8, 4), host.threads())
 
 
 @pytest.mark.parametrize("i, j", [(0, 0), (3, 1), (7, 3)])

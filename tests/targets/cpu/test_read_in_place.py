@@ -49,7 +49,7 @@ def same_as_interpreter(kernel, *arguments):
 
 
 @nki.jit
-def centred(x):
+def centered(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     rows = x.shape[0] // 2
     for i in nl.affine_range(2):
@@ -62,8 +62,8 @@ def centred(x):
 @pytest.mark.parametrize("shape", [(256, 64), (2, 1023), (254, 1025), (6, 4096)])
 def test_a_tile_that_is_only_read__is_not_copied(shape):
     x = numbers(*shape)
-    same_as_interpreter(centred, x)
-    assert copies(centred, x) == 0
+    same_as_interpreter(centered, x)
+    assert copies(centered, x) == 0
 
 
 @nki.jit
@@ -80,7 +80,7 @@ def pooled(x):
 
 @pytest.mark.parametrize("shape", [(128, 16, 64), (3, 8, 34), (1, 24, 66)])
 def test_a_tile_whose_rows_lie_further_apart_in_the_array(shape):
-    """The nest reads neighbouring rows of the tile as one axis."""
+    """The nest reads neighboring rows of the tile as one axis."""
     x, (rows, height, width) = numbers(*shape), shape
     result = same_as_interpreter(pooled, x)
     np.testing.assert_array_equal(result, x.reshape(rows, height // 2, 2, width // 2, 2).max((2, 4)))

@@ -36,7 +36,7 @@ def small_cache(monkeypatch):
 
 
 @nki.jit
-def centred(x):
+def centered(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     mean = nl.mean(tile, axis=1, keepdims=True)
@@ -125,7 +125,7 @@ def loops(kernel, *arguments):
 
 
 @pytest.mark.parametrize("kernel, expected", [
-    (centred, abs(X - X.mean(1, keepdims=True)) * 2), (pooled, X.reshape(128, 24, 4).mean(2)),
+    (centered, abs(X - X.mean(1, keepdims=True)) * 2), (pooled, X.reshape(128, 24, 4).mean(2)),
     (partly_written, np.where(np.arange(96) < 8, 0, X * 6)),
 ])
 def test_operations_on_rows__run_in_one_loop_over_chunks(kernel, expected):
@@ -157,7 +157,7 @@ def moving(kernel, *arguments):
 
 
 def test_chunks__share_their_buffers():
-    assert moving(pooled, X) == moving(centred, X) == {"x", "out"}
+    assert moving(pooled, X) == moving(centered, X) == {"x", "out"}
 
 
 def test_buffers_that_are_read_behind_the_loop__have_all_rows():
@@ -387,7 +387,7 @@ def test_each_cache_line_of_the_next_chunk__is_prefetched(monkeypatch):
 
 def test_small_tiles__are_not_split_into_chunks(monkeypatch):
     set_options(monkeypatch, "chunk-rows", large=1 << 30)
-    assert loops(centred, X) == 0
+    assert loops(centered, X) == 0
 
 
 def test_a_loop__has_at_most_so_many_nests_as_its_option_states(monkeypatch):
@@ -449,7 +449,7 @@ def test_which_accesses_lie_apart(a, b, expected):
 
 @nki.jit
 def summed_tiles(x):
-    """Sum tiles of rows, to each of which an iteration adds, and centre the rows of each tile."""
+    """Sum tiles of rows, to each of which an iteration adds, and center the rows of each tile."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     totals = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     total = nl.zeros((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
@@ -480,15 +480,15 @@ def test_threads__share_the_rows_of_iterations_that_follow_each_other(monkeypatc
 
 @nki.jit
 def three_norms(x):
-    """Centre and normalize the rows of three tiles, and sum the tiles, which all iterations read."""
+    """Center and normalize the rows of three tiles, and sum the tiles, which all iterations read."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     totals = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.shared_hbm)
     total = nl.zeros(x.shape[1:], dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.static_range(3):
         tile = nl.load(x[i])
         total[...] = total + tile
-        centred_tile = tile - nl.mean(tile, axis=1, keepdims=True)
-        nl.store(out[i], centred_tile * nl.rsqrt(nl.mean(nl.square(centred_tile), axis=1, keepdims=True)))
+        centered_tile = tile - nl.mean(tile, axis=1, keepdims=True)
+        nl.store(out[i], centered_tile * nl.rsqrt(nl.mean(nl.square(centered_tile), axis=1, keepdims=True)))
     nl.store(totals, total)
     return out, totals
 

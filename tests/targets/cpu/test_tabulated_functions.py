@@ -157,7 +157,7 @@ def test_kernels__keep_their_bits(kernel, columns: int, dtype) -> None:
         computed = nki.jit(kernel).on("jit")(*arrays)
     assert np.array_equal(tabulated.view(np.uint16), computed.view(np.uint16))
     np.testing.assert_allclose(tabulated.astype(np.float32), nki.jit(kernel).on("interpreter")(*arrays).astype(
-        np.float32), rtol=2.0 ** -7, atol=1e-3)         # neighbours in bfloat16: a function may round to either
+        np.float32), rtol=2.0 ** -7, atol=1e-3)         # neighbors in bfloat16: a function may round to either
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def broken(old: str, new: str) -> list[str]:
 
 def test_sound_streams__are_proved():
     report = check_streams([parse_program(TEXT)])
-    assert (report.verdict, report.violations, report.not_analysed) == ("proved", [], [])
+    assert (report.verdict, report.violations, report.not_analyzed) == ("proved", [], [])
 
 
 # -- each error once ---------------------------------------------------------------------------------------------------
@@ -303,11 +303,11 @@ def test_a_count_below_zero__names_the_instruction():
         "  why: a semaphore counts from 0 to 65535"]
 
 
-def test_cores_that_are_elsewhere__are_said_to_be_not_analysed():
+def test_cores_that_are_elsewhere__are_said_to_be_not_analyzed():
     text = (".nki_isa 1\n.kernel f\n.target trn2\n.output held fp32[4] 0\n.stream sp\n"
             "sp 0000: CORE_BARRIER cores=(0,1) data=fp32@held[1][4]\n")
     report = check_streams([parse_program(text)])
-    assert report.not_analysed == ["CORE_BARRIER waits for cores whose streams are not among those that were given"]
+    assert report.not_analyzed == ["CORE_BARRIER waits for cores whose streams are not among those that were given"]
 
 
 def header(*lines: str) -> str:
@@ -320,9 +320,9 @@ def test_branches_on_data__are_followed_for_a_limited_number_of_instructions():
     program = parse_program(header(".stream dve", "dve 0000: MEMSET value=3 dst=int32@0x0[1][1] channels=1",
                                    *(f"dve {k:04d}: {step}" for k, step in enumerate(steps, 1))))
     for most, ways in ((100_000, 32), (300, 4)):
-        assert check_streams([program], most).not_analysed == [
+        assert check_streams([program], most).not_analyzed == [
             f"values in tensors decide branches in more ways than the {ways} that are checked"]
-    assert check_streams([program], 80).not_analysed[0] == "they execute more than 80 instructions, the most that are checked"
+    assert check_streams([program], 80).not_analyzed[0] == "they execute more than 80 instructions, the most that are checked"
 
 
 def test_waits_for_what_all_engines_count__are_tried_a_limited_number_of_times(monkeypatch):
@@ -331,7 +331,7 @@ def test_waits_for_what_all_engines_count__are_tried_a_limited_number_of_times(m
         for k in range(20)) for engine in ("act", "dve", "pool", "sp")))
     assert check_streams([parse_program(text)]).verdict == "proved"
     monkeypatch.setattr(happens_before, "TRIED", 100)
-    assert check_streams([parse_program(text)]).not_analysed == [
+    assert check_streams([parse_program(text)]).not_analyzed == [
         "they wait too often for semaphores that several engines and queues count up"]
 
 

@@ -223,5 +223,5 @@ def test_branches_of_two_cores_on_data__are_not_proved():
     """Each core may load another number, though it loads it from the same address."""
     program = parse_program(loads_of_two_engines())
     report = check_streams([program, program])
-    assert (report.violations, report.not_analysed) == (
+    assert (report.violations, report.not_analyzed) == (
         [], [UNEQUAL_DECISIONS])

@@ -40,7 +40,7 @@ def test_each_meeting_gathers_one_event_of_each_core(limit, monkeypatch):
         indices = [event.index for events in meetings for event in events if event.core == core]
         assert indices == sorted(set(indices))                      # each event meets once, in the order of its lane
     report = check_streams(programs)
-    assert not report.violations and not report.not_analysed
+    assert not report.violations and not report.not_analyzed
 
 
 def meeting_in_a_loop(count_of):
@@ -71,7 +71,7 @@ def test_cores_whose_data_decide_alike__do_not_deadlock():
     programs = streams(of.captured, of.grid, Emission(reorder=False), of.cores)
     report = check_streams(programs)
     assert len(programs) == 2 and report.violations == []
-    assert report.not_analysed == [LONGER_RUNS,
+    assert report.not_analyzed == [LONGER_RUNS,
                                    "cores wait for each other in branches that values in the tensors of each core decide"]
     np.testing.assert_array_equal(kernel[2].on("isa")(x, n), np.full((2, 4, 8), 2, np.float32))
 

@@ -76,7 +76,7 @@ def test_example__gives_the_same_under_every_scheduler(name, monkeypatch):
             np.testing.assert_array_equal(other, first)
 
 
-@pytest.mark.parametrize("name", ["giou", "normalisation"])
+@pytest.mark.parametrize("name", ["giou", "normalization"])
 @pytest.mark.usefixtures("example_modules")
 def test_example__is_not_slower_after_a_longer_search(name, monkeypatch):
     for kernel, arguments, *_ in cases(name, monkeypatch):

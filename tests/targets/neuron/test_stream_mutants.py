@@ -38,7 +38,7 @@ from .stream_mutants import MUTATIONS
 pytestmark = pytest.mark.usefixtures("example_modules")
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0")) if FUZZ else 0
-NAMES = ("softmax", "matmul", "tensor_add", "selective_scan", "transpose2d", "normalisation") if FUZZ else (
+NAMES = ("softmax", "matmul", "tensor_add", "selective_scan", "transpose2d", "normalization") if FUZZ else (
     "softmax", "matmul")
 EACH = 5 if FUZZ else 1         # mutants of each kind of a program
 OF_ACCESSES = {name for name, change in MUTATIONS.items() if change.__module__ == access_mutants.__name__}
@@ -92,8 +92,8 @@ def refusal(program: Program) -> NkiMlirError | str | None:
     except NkiMlirError as error:
         return error
     report = check_streams([program])
-    if report.verdict == "not analysed":
-        return report.not_analysed[0]
+    if report.verdict == "not analyzed":
+        return report.not_analyzed[0]
     return report.violations[0] if report.violations else None
 
 
@@ -163,7 +163,7 @@ def test_mutants_of_one_of_several_cores__are_refused_or_ordered(kernel, x, limi
                     continue
                 mutants = [*cores[:changed], mutant, *cores[changed + 1:]]
                 report = check_streams(mutants)
-                assert report.verdict != "not analysed", kind
+                assert report.verdict != "not analyzed", kind
                 if report.violations:
                     error = report.violations[0]
                     assert isinstance(error, OF_NO_LINE) or SOURCE_LINE.search(str(error)), f"{kind}: {error}"

@@ -35,43 +35,43 @@ UNEQUAL_DECISIONS = ("values in tensors decide branches of several cores: runs i
 
 @dataclass
 class StreamReport:
-    """The violations of streams, and what could not be analysed."""
+    """The violations of streams, and what could not be analyzed."""
 
     violations: list[NkiMlirError] = field(default_factory=list)
-    not_analysed: list[str] = field(default_factory=list)
+    not_analyzed: list[str] = field(default_factory=list)
     # an order of the streams in which the later of two unordered accesses comes first
     witness: Sequence[Step] = ()
     witnessed: NkiMlirError | None = None           # the violation that ``witness`` shows
 
     @property
     def verdict(self) -> str:
-        """Return ``violated``, ``not analysed`` or ``proved``."""
+        """Return ``violated``, ``not analyzed`` or ``proved``."""
         if self.violations:
             return "violated"
-        return "not analysed" if self.not_analysed else "proved"
+        return "not analyzed" if self.not_analyzed else "proved"
 
 
 @alone
 def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> StreamReport:
     """Check the programs of a launch, one for each core. At most ``executed`` instructions are followed; a program that
-    executes more is not analysed.
+    executes more is not analyzed.
     """
     report, paths, left = StreamReport(), 0, executed
     scripts: list[list[bool]] = [[]]
     while scripts and not report.violations:
         if paths == PATHS or left <= 0:
-            report.not_analysed.append(
+            report.not_analyzed.append(
                 f"values in tensors decide branches in more ways than the {paths} that are checked")
             break
         choices = Choices(scripts.pop())
         left -= check_path(programs, choices, executed, report)
         scripts += choices.others(PATHS + 1)
         paths += 1
-        if choices.cut and not report.not_analysed:
-            report.not_analysed.append(LONGER_RUNS)
-        elif choices.of_several_cores and not report.not_analysed:
-            report.not_analysed.append(UNEQUAL_DECISIONS)
-    report.not_analysed = list(dict.fromkeys(report.not_analysed))
+        if choices.cut and not report.not_analyzed:
+            report.not_analyzed.append(LONGER_RUNS)
+        elif choices.of_several_cores and not report.not_analyzed:
+            report.not_analyzed.append(UNEQUAL_DECISIONS)
+    report.not_analyzed = list(dict.fromkeys(report.not_analyzed))
     return report
 
 
@@ -80,11 +80,11 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     try:
         trace = StreamTrace(programs, choices, executed)
     except TooLong:
-        report.not_analysed.append(f"they execute more than {executed:,} instructions, the most that are checked")
+        report.not_analyzed.append(f"they execute more than {executed:,} instructions, the most that are checked")
         return executed
     except Deadlock as error:
         if choices.differ(len(programs)):
-            report.not_analysed.append(
+            report.not_analyzed.append(
                 "cores wait for each other in branches that values in the tensors of each core decide")
         else:
             report.violations.append(error)
@@ -92,12 +92,12 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     except NkiMlirError as error:
         report.violations.append(error)
         return 0
-    report.not_analysed += [f"{mnemonic} waits for cores whose streams are not among those that were given"
+    report.not_analyzed += [f"{mnemonic} waits for cores whose streams are not among those that were given"
                             for mnemonic in sorted(trace.alone)]
     try:
         relation = HappensBefore(trace)
     except TooManyUpdates:
-        report.not_analysed.append("they wait too often for semaphores that several engines and queues count up")
+        report.not_analyzed.append("they wait too often for semaphores that several engines and queues count up")
         return executed
     words = Descriptions(programs, relation)
     memory = MemoryCheck(trace, VIOLATIONS)
@@ -121,7 +121,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
 
 
 def check_conflicts(memory: MemoryCheck, trace: StreamTrace, words: Descriptions, report: StreamReport) -> None:
-    """Report unordered accesses: as violations, or as not analysed if data decide whether they touch the same byte."""
+    """Report unordered accesses: as violations, or as not analyzed if data decide whether they touch the same byte."""
     may_meet = set[frozenset[object]]()
     for conflict in memory.conflicts:
         if conflict.certain:
@@ -133,7 +133,7 @@ def check_conflicts(memory: MemoryCheck, trace: StreamTrace, words: Descriptions
         lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
         if lines not in may_meet:           # one report for all instructions of two lines
             may_meet.add(lines)
-            report.not_analysed.append(
+            report.not_analyzed.append(
                 f"values in tensors decide whether two accesses meet: {words.unordered(conflict).headline}")
 
 

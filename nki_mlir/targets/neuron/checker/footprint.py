@@ -84,7 +84,7 @@ class ByteFootprint:
     their values reaches in a row of ``row`` bytes. Equal footprints are one object.
     """
 
-    __slots__ = ("dims", "exact", "first", "high", "initialised", "last", "low", "memory", "size", "start", "symbolic")
+    __slots__ = ("dims", "exact", "first", "high", "initialized", "last", "low", "memory", "size", "start", "symbolic")
 
     def __init__(self, memory: Memory, access: Access, values: tuple[Number, ...], row: int | None = None) -> None:
         size = access.dtype.itemsize
@@ -118,7 +118,7 @@ class ByteFootprint:
         if row is not None:
             self.low, self.high = max(self.low, 0), min(self.high, row)
         self.exact = runs.unbroken and self.symbolic is None
-        self.initialised = -1          # how many buffers around the footprint had begun when all of it was written
+        self.initialized = -1          # how many buffers around the footprint had begun when all of it was written
 
     def covers(self, other: "ByteFootprint") -> bool:
         """Return whether this footprint contains every byte of the other one."""

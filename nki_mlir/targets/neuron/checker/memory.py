@@ -211,7 +211,7 @@ class MemoryCheck:
         self.outside = list(operands.outside.values())[:limit]
         self.measure(touches)
         self.order(touches)
-        self.initialise(touches, [LiveBuffers(program) for program in trace.programs])
+        self.initialize(touches, [LiveBuffers(program) for program in trace.programs])
 
     def measure(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
         sizes: dict[Memory, int] = {}
@@ -242,7 +242,7 @@ class MemoryCheck:
                             pairs.add(pair)
                             self.conflicts.append(conflict)
 
-    def initialise(self, touches: Sequence[tuple[Event, list[OperandTouch]]], buffers: Sequence[LiveBuffers]) -> None:
+    def initialize(self, touches: Sequence[tuple[Event, list[OperandTouch]]], buffers: Sequence[LiveBuffers]) -> None:
         """Find reads of unwritten bytes. Inputs and constants are written from the start. If a program declares its
         live buffers, each begins unwritten, and all accesses must be inside them."""
         written = {memory: WrittenBytes(list(footprints)) for memory, footprints in self.footprints.items()
@@ -257,21 +257,21 @@ class MemoryCheck:
             targets = []
             for footprint, _, writes, must_be_written, _ in operands:
                 begun = live.begun_around(footprint)
-                if footprint.initialised >= begun or (flags := written.get(footprint.memory)) is None:
+                if footprint.initialized >= begun or (flags := written.get(footprint.memory)) is None:
                     continue
                 if writes:              # an operation reads its operands before it writes
                     targets.append((flags, footprint, begun))
                 if must_be_written and footprint.symbolic is None:
                     at = flags.first_unwritten(footprint)
                     if at is None:
-                        footprint.initialised = begun
+                        footprint.initialized = begun
                     elif event.site not in self.seen and len(self.unwritten) < self.limit:
                         self.seen.add(event.site)
                         self.unwritten.append(UnwrittenByte(event, footprint.memory, *at))
             for flags, footprint, begun in targets:
                 flags.view(footprint)[...] = True
                 if footprint.symbolic is None:
-                    footprint.initialised = begun
+                    footprint.initialized = begun
 
     def look_at_buffer(self, event: Event, footprint: ByteFootprint, live: LiveBuffers, written: WrittenBytes) -> None:
         """Check that an access of on-chip memory is inside a live buffer. If the buffer begins with it, mark the buffer

@@ -5,7 +5,7 @@ Engines do not synchronize between iterations: each starts a step of the next it
 depends on are complete. A dependence on a step of any earlier iteration is a dependence on that step in the previous
 iteration, which comes after the others.
 
-Only one engine waits for a semaphore. There is a semaphore for each pair of a signalling and a waiting engine, and one
+Only one engine waits for a semaphore. There is a semaphore for each pair of a signaling and a waiting engine, and one
 for each DMA queue. At the end of each iteration the waiting engine counts it down by the amount that an iteration adds,
 so that the same values hold in all iterations. The engine that issues a store to HBM waits for it, since other engines
 overwrite its source late. The engine that first needs a load waits for it. These engines signal to the others that a
@@ -187,7 +187,7 @@ def shares(counts: dict[int, int], queues: int) -> dict[int, int]:
     return shared
 
 
-class SignalledIteration:
+class SignaledIteration:
     """The semaphores of a planned iteration: the ``amounts`` that an iteration adds to each, and the values at which
     its events are complete.
 

@@ -58,10 +58,10 @@ def order_instructions(code: Code) -> None:
 def in_order(run: Sequence[InstructionStep], later: dict[str, InstructionStep]) -> list[InstructionStep]:
     """Return the steps of a run, each as early as its dependences allow and no earlier than it was. Remove the run's
     labels from ``later``, which has the labels of the following code."""
-    labelled: dict[str, list[int]] = {}
+    labeled: dict[str, list[int]] = {}
     for k, step in enumerate(run):
         if (label := label_of(step.op)) is not None:
-            labelled.setdefault(label, []).append(k)
+            labeled.setdefault(label, []).append(k)
             later.pop(label, None)
     before = program_order(run)
     is_moving = False
@@ -69,9 +69,9 @@ def in_order(run: Sequence[InstructionStep], later: dict[str, InstructionStep]) 
         for label in labels_before(step.op):
             if label in later:
                 contradict(step, later[label], ": instructions do not move across loops of the device and branches")
-            before[k] |= set(labelled.get(label, ()))
-            is_moving |= any(other > k for other in labelled.get(label, ()))
-    return [run[k] for k in sorted_steps(run, before, labelled)] if is_moving else list(run)
+            before[k] |= set(labeled.get(label, ()))
+            is_moving |= any(other > k for other in labeled.get(label, ()))
+    return [run[k] for k in sorted_steps(run, before, labeled)] if is_moving else list(run)
 
 
 def program_order(run: Sequence[InstructionStep]) -> list[set[int]]:
@@ -88,7 +88,7 @@ def program_order(run: Sequence[InstructionStep]) -> list[set[int]]:
     return before
 
 
-def sorted_steps(run: Sequence[InstructionStep], before: Sequence[set[int]], labelled: dict[str, list[int]]
+def sorted_steps(run: Sequence[InstructionStep], before: Sequence[set[int]], labeled: dict[str, list[int]]
                  ) -> list[int]:
     """Return the numbers of the steps in an order that obeys ``before``; of several steps the first one comes next."""
     order = ranked_order(before, range(len(run)))
@@ -96,7 +96,7 @@ def sorted_steps(run: Sequence[InstructionStep], before: Sequence[set[int]], lab
     left = [k for k in range(len(run)) if k not in ordered]
     for k in left:
         for label in labels_before(run[k].op):
-            for other in labelled.get(label, ()):
+            for other in labeled.get(label, ()):
                 if needs(other, k, before):
                     contradict(run[k], run[other], ", which comes after it by its data or by other orders")
     return order

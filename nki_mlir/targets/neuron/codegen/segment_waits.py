@@ -218,7 +218,7 @@ CODE = CompiledClass(WaitScan, ("advance",), PAYS_OFF)
 class SegmentWaits:
     """The waits of one segment, in columns by step: the ``engines`` that issue, the ``lanes`` that complete, whether
     they signal that (``signals``), and for which ``waits`` each waits, as a lane and its number of signals up to then.
-    By lane, ``signalled`` is its number of signals. ``issuers``: for each step the engine that issues it, and the group
+    By lane, ``signaled`` is its number of signals. ``issuers``: for each step the engine that issues it, and the group
     of queues that it is put into (None: it is not a transfer); ``before``: what each step comes after, where that is
     known. Lane ``engines + QUEUES * group + n`` is queue n of a group, after the lanes of engines; ``used``: the number
     of queues in use, by group.
@@ -234,7 +234,7 @@ class SegmentWaits:
         self.lanes: list[int] = names[lanes].tolist()
         self.signals: list[int] = signals.tolist()
         self.used: list[int] = int_array(state.used).tolist()
-        self.signalled = {name: int(signals[lanes == lane].sum())
+        self.signaled = {name: int(signals[lanes == lane].sum())
                           for lane, name in enumerate(names[:state.number].tolist())}
         values = unset_array(len(lanes))                # by step, the signals of its lane up to it
         for lane in range(state.number):

@@ -31,7 +31,7 @@ from nki_mlir.targets.neuron.codegen.hbm_variables import plain, variables_of
 from nki_mlir.targets.neuron.codegen.iteration_waits import (
     IterationEvent,
     IterationWaits,
-    SignalledIteration,
+    SignaledIteration,
     straight_loops,
 )
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
@@ -128,9 +128,9 @@ class _Emitter:
         self.program.semaphores = [Semaphore(isa.ENGINE_NAMES[e]) for e in self.engines]
         self.queue_of: dict[int, int] = {}              # by lane: the queue's number
         self.name_queues()
-        self.signalled = {block: SignalledIteration(waits) for block, waits in self.iterations.items()}
+        self.signaled = {block: SignaledIteration(waits) for block, waits in self.iterations.items()}
         self.pairs: dict[tuple[int, int], int] = {}     # the semaphore by which an engine signals to another one
-        for lane, engine in sorted({pair for signalled in self.signalled.values() for pair in signalled.events}):
+        for lane, engine in sorted({pair for signaled in self.signaled.values() for pair in signaled.events}):
             self.pairs[lane, engine] = len(self.program.semaphores)
             names = [isa.ENGINE_NAMES[self.engines[k]] for k in (lane, engine)]
             self.program.semaphores.append(Semaphore("For".join(names)))
@@ -235,13 +235,13 @@ class _Emitter:
         ordered = self.ordered.get(steps[0])
         before = dependences_of(steps, issuers) if ordered is None else ordered.lists
         waits = IterationWaits(steps, issuers, len(self.engines), stores, before, carried)
-        if waits.plan is None or SignalledIteration(waits).may_overflow(len(loop.span)):
+        if waits.plan is None or SignaledIteration(waits).may_overflow(len(loop.span)):
             return None
         return waits
 
     def loop(self, loop: Loop) -> None:
         tables = self.enter(loop.body)
-        overlapping = self.signalled.get(loop.body)
+        overlapping = self.signaled.get(loop.body)
         if overlapping is not None:
             self.add(overlapping, 1)  # assume a complete iteration: everything before the loop is complete
         heads: dict[Engine, int] = {}
@@ -369,7 +369,7 @@ class _Emitter:
     def segment(self, waits: SegmentWaits) -> None:
         """Emit straight-line code, and at its end each engine's wait for the queues it fills."""
         engines = len(self.engines)
-        amounts = {lane: 1 if lane < engines else isa.COMPLETIONS for lane in waits.signalled}
+        amounts = {lane: 1 if lane < engines else isa.COMPLETIONS for lane in waits.signaled}
         semaphores = {lane: self.semaphore(lane) if total else 0 for lane, total in waits.totals.items()}
         updates = {lane: isa.Update(semaphores[lane], amount) for lane, amount in amounts.items()}
         distinct: dict[tuple[int, int], isa.Wait] = {}
@@ -382,7 +382,7 @@ class _Emitter:
             queue = self.program.queues[number]
             if waits.unknown(self.engines.index(queue.engine), lane):
                 self.control(queue.engine, isa.EventSemaphore(),
-                             isa.Wait(queue.semaphore, isa.COMPLETIONS * waits.signalled[lane]))
+                             isa.Wait(queue.semaphore, isa.COMPLETIONS * waits.signaled[lane]))
 
     def step(self, step: InstructionStep, number: int, lane: int, waits: list[isa.Wait], update: isa.Update | None
              ) -> None:
@@ -404,42 +404,42 @@ class _Emitter:
         """Return the semaphore by which a lane signals to an engine, in a loop whose iterations overlap."""
         return self.semaphore(lane) if lane >= len(self.engines) else self.pairs[lane, engine]
 
-    def add(self, signalled: SignalledIteration, iterations: int) -> None:
+    def add(self, signaled: SignaledIteration, iterations: int) -> None:
         """Let each engine add to the semaphores that it waits for as much as ``iterations`` iterations add."""
-        for (lane, engine), amount in signalled.amounts.items():
+        for (lane, engine), amount in signaled.amounts.items():
             self.control(self.engines[engine], isa.EventSemaphore(),
                          update=isa.Update(self.signal_semaphore(lane, engine), iterations * amount))
 
-    def iteration(self, waits: IterationWaits, signalled: SignalledIteration) -> None:
-        plan = signalled.plan
+    def iteration(self, waits: IterationWaits, signaled: SignaledIteration) -> None:
+        plan = signaled.plan
         relays: dict[int, list[int]] = {}
         for time, lane in plan.relays:
             relays.setdefault(time, []).append(lane)
         for k, step in enumerate(waits.steps):
             for lane in relays.get(2 * k, ()):
-                for wait in self.iteration_waits(plan.relays[2 * k, lane], lane, signalled):
+                for wait in self.iteration_waits(plan.relays[2 * k, lane], lane, signaled):
                     self.control(self.engines[lane], isa.EventSemaphore(), wait)
-                self.signal(lane, signalled.signals.get((lane, 2 * k), ()))
+                self.signal(lane, signaled.signals.get((lane, 2 * k), ()))
             engine, lane = waits.issuers[k][0], waits.lanes[k]
-            signals = signalled.signals.get((lane, 2 * k + 1), ())
+            signals = signaled.signals.get((lane, 2 * k + 1), ())
             update = (isa.Update(self.semaphore(lane), isa.COMPLETIONS) if lane != engine else
                       isa.Update(self.pairs[lane, signals[0]], 1) if signals else None)
-            self.step(step, engine, lane, self.iteration_waits(plan.waits[k], engine, signalled), update)
+            self.step(step, engine, lane, self.iteration_waits(plan.waits[k], engine, signaled), update)
             self.signal(lane, signals[1:])
-        self.add(signalled, -1)
+        self.add(signaled, -1)
 
-    def iteration_waits(self, events: Sequence[IterationEvent], engine: int, signalled: SignalledIteration
+    def iteration_waits(self, events: Sequence[IterationEvent], engine: int, signaled: SignaledIteration
                         ) -> list[isa.Wait]:
-        return [isa.Wait(self.signal_semaphore(event.lane, engine), signalled.value(event, engine)) for event in events]
+        return [isa.Wait(self.signal_semaphore(event.lane, engine), signaled.value(event, engine)) for event in events]
 
     def signal(self, lane: int, engines: Sequence[int]) -> None:
         """Signal to engines that all earlier instructions of ``lane`` are complete."""
         for engine in engines:
             self.control(self.engines[lane], isa.EventSemaphore(), update=isa.Update(self.pairs[lane, engine], 1))
 
-    def end_iterations(self, signalled: SignalledIteration) -> None:
+    def end_iterations(self, signaled: SignaledIteration) -> None:
         """Wait for all transfers at the end of the loop, where the engines synchronize."""
-        for (lane, engine), amount in signalled.amounts.items():
+        for (lane, engine), amount in signaled.amounts.items():
             if lane >= len(self.engines):
                 self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
         self.barrier()

@@ -183,7 +183,7 @@ def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
     edges = [(index[a], index[b]) for a, b in slices.edges]
     if len(rows) > limit:
         rows, edges, index = thinned(rows, limit), [], {}
-        notes.append(f"{len(order)} slices are too many: neighbours on a track are drawn as one, {len(rows)} are left; "
+        notes.append(f"{len(order)} slices are too many: neighbors on a track are drawn as one, {len(rows)} are left; "
                      "arrows are left out. Sums are of all.")
     names = "track", "begin", "end", "instruction", "cause", "stalled", "count", "position", "iteration"
     columns = {name: list(column) for name, column in zip(names, zip(*rows))} if rows else {name: [] for name in names}

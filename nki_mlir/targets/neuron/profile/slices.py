@@ -164,7 +164,7 @@ class Executed:
 class Slices:
     """Columns by slice: track, ns, instruction, and of an engine's slice what it waited for before (an index into
     ``causes``, 0: nothing) and for how long; the position of the instruction, or of a transfer's trigger, in its
-    engine's stream, and its iteration (-1: none). ``edges`` are (slice that signalled, slice that waited)."""
+    engine's stream, and its iteration (-1: none). ``edges`` are (slice that signaled, slice that waited)."""
 
     tracks: list[Track] = field(default_factory=list)
     instructions: list[Executed] = field(default_factory=list)

@@ -299,8 +299,8 @@ def _warnings(document: Document) -> list[Row]:
     tensor = machine_named(document["timing"]["target"]).costs.engines[Engine.TENSOR]
     warnings = ["simulated by the timed model of nki_mlir, not measured on a device",
                 "the launch is a constant, before the first instruction",
-                "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"
-                if tensor.ramp is not None else "no throttling is modelled",
+                "of throttling the ramp of the tensor engine is modeled, not limits of power and heat"
+                if tensor.ramp is not None else "no throttling is modeled",
                 *([] if document["packets"] else
                   ["slices are thinned: there is no table DmaPacket, Flow, PendingDma or SemaphoreUpdate"]),
                 *document["notes"]]

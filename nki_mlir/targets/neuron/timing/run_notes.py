@@ -14,13 +14,13 @@ EVENT_TIMES = ("start", "end", "complete")
 class RunNotes:
     """The latest events, and the latest transfers that began to move: ``noted`` and ``moved`` say how many there are,
     ``room`` how many there may be. An event is 5 numbers in ``events`` and 3 in ``times``, a transfer 4 numbers in
-    ``movements`` and 4 in ``movement_times``. The changes of their semaphores, ``signalled`` of them, are in
+    ``movements`` and 4 in ``movement_times``. The changes of their semaphores, ``signaled`` of them, are in
     ``signal_times`` and ``signal_amounts``, one transfer after the other.
     """
 
     noted: int
     moved: int
-    signalled: int
+    signaled: int
     room: int
     events: list[int]
     times: list[float]
@@ -31,7 +31,7 @@ class RunNotes:
 
     def __init__(self, room: int, dma_engines: int) -> None:
         """With ``room`` 0, nothing is recorded."""
-        self.noted = self.moved = self.signalled = 0
+        self.noted = self.moved = self.signaled = 0
         self.room = room
         self.events, self.times = new_array(5 * room), new_floats(3 * room)
         self.movements, self.movement_times = new_array(4 * room), new_floats(4 * room)
@@ -59,9 +59,9 @@ class RunNotes:
 
     def note_signal(self, time: float, amount: int) -> None:
         """Record a change of the semaphore of the latest transfer."""
-        self.signal_times[self.signalled], self.signal_amounts[self.signalled] = time, amount
+        self.signal_times[self.signaled], self.signal_amounts[self.signaled] = time, amount
         self.movements[4 * self.moved - 1] += 1
-        self.signalled += 1
+        self.signaled += 1
 
     def move_to(self, record: Record) -> None:
         """Append the rows to a record, and remove them."""
@@ -70,13 +70,13 @@ class RunNotes:
         for name, column in zip((*EVENT, *EVENT_TIMES), (*events, *columns(self.times, self.noted, 3))):
             getattr(record, name).fromlist(column)
         record.later_events.update({first + k: event for k, event in enumerate(later) if event >= 0})
-        signals = list(zip(listed(self.signal_times, self.signalled), listed(self.signal_amounts, self.signalled)))
+        signals = list(zip(listed(self.signal_times, self.signaled), listed(self.signal_amounts, self.signaled)))
         at = 0
         for event, preceding, met, count, earliest, begin, end, notified in zip(
                 *columns(self.movements, self.moved, 4), *columns(self.movement_times, self.moved, 4)):
             record.movements[event] = Movement(earliest, begin, end, notified, preceding, met, signals[at:at + count])
             at += count
-        self.noted = self.moved = self.signalled = 0
+        self.noted = self.moved = self.signaled = 0
 
 
 def columns(rows: Any, count: int, width: int) -> Iterator[list[Any]]:

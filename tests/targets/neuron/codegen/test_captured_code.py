@@ -41,7 +41,7 @@ def captured(kernel, *arrays):
     return kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array)).captured
 
 
-EXAMPLES = "average_pool2d", "cumulative_sum", "matmul", "normalisation", "tensor_add", "transpose2d"
+EXAMPLES = "average_pool2d", "cumulative_sum", "matmul", "normalization", "tensor_add", "transpose2d"
 
 
 @pytest.mark.usefixtures("example_modules")

@@ -55,7 +55,7 @@ def test_waits__imply_all_dependences_and_no_more_than_needed(seed, mode):
     for engine in range(ENGINES):
         for lane, last in before_lane.items():
             assert lane == engine or waits.unknown(engine, lane) == (last not in clock[engine])
-    assert {lane: count for lane, count in values.items() if lane in waits.signalled} == waits.signalled
+    assert {lane: count for lane, count in values.items() if lane in waits.signaled} == waits.signaled
     assert {step for of_step in waits.waits for step in map(signal.get, of_step)} == {
         k for k, signals in enumerate(waits.signals) if signals and waits.lanes[k] == issuers[k][0]} | {
         signal[wait] for of_step in waits.waits for wait in of_step if wait[0] >= ENGINES}

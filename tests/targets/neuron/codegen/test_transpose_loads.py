@@ -172,7 +172,7 @@ def lowered(kernel, x):
 
 
 def test_tiles_of_one_row__stay_copies():
-    """Their elements are neighbours on neither side, and a transpose has no rows to read."""
+    """Their elements are neighbors on neither side, and a transpose has no rows to read."""
     column = nki.jit(one_column)
     x = np.arange(128 * 4, dtype=np.float32).reshape(128, 4)
     _, ops, result = emitted(column, x)

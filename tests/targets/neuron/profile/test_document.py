@@ -142,7 +142,7 @@ def test_values_and_levels_on_chip_are_thinned_with_a_note(monkeypatch):
         assert level["time"][0] == 0.0 and level["time"][-1] == full["time"][-1]
 
 
-def test_neighbours_are_one_slice_with_the_name_of_the_longest():
+def test_neighbors_are_one_slice_with_the_name_of_the_longest():
     rows = [(0, 0.0, 1.0, 5, 0, 0.0, 1), (0, 1.0, 4.0, 6, 0, 0.0, 1), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
     assert thinned(rows, 4) == [(0, 0.0, 4.0, 6, 0, 0.0, 2), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
 

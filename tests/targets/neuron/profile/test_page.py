@@ -73,7 +73,7 @@ def test_ticks_of_bytes_are_whole_kibibytes(profile, tmp_path):
     assert len(ticks) > 5 and all(re.fullmatch(r"\d+\.0 KiB|\d+\.(00|25|50|75) MiB", tick) for tick in ticks), ticks
 
 
-COLOURS = """(() => {
+COLORS = """(() => {
     const of = (element, name) => getComputedStyle(element).getPropertyValue(name);
     timeline.paint();
     const pixel = Array.from(timeline.context.getImageData(2, 2, 1, 1).data.slice(0, 3));
@@ -87,7 +87,7 @@ DARK = "dark; rgb(18, 22, 27); rgb(223, 229, 236); 26,32,39; rgb(223, 229, 236);
 @in_browser
 @pytest.mark.parametrize("dark, expected", [(False, LIGHT), (True, DARK)])
 def test_it_is_light_or_dark_as_the_system(profile, tmp_path, dark, expected):
-    text = f"at('notes').textContent = {COLOURS}"
+    text = f"at('notes').textContent = {COLORS}"
     assert rendered(page(profile), tmp_path, text, dark=dark).texts["notes"] == expected
 
 
@@ -102,11 +102,11 @@ def test_it_is_light_or_dark_as_what_is_around_it(profile, tmp_path, around, dar
     outer = f"<html><head></head><body {around}><p id='notes'></p>{frame(page(profile))}</body></html>"
     ask = f"""const inner = document.querySelector("iframe").contentWindow, said = document.getElementById("notes");
         onload = () => {{
-            said.textContent = inner.eval({COLOURS!r});
+            said.textContent = inner.eval({COLORS!r});
             document.body.removeAttribute("data-jp-theme-light");
             document.body.className = "";
             document.body.dataset.theme = "{other}";
-            setTimeout(() => {{ said.textContent += " | " + inner.eval({COLOURS!r}); }}, 100);
+            setTimeout(() => {{ said.textContent += " | " + inner.eval({COLORS!r}); }}, 100);
         }};"""
     assert rendered(outer, tmp_path, ask.replace("\n", " "), dark=dark).texts["notes"] == \
         f"{expected} | {LIGHT if other == 'light' else DARK}"
@@ -202,7 +202,7 @@ def test_tracks_are_in_order_and_fold(profile, tmp_path):
 @in_browser
 def test_both_cores_are_there(tmp_path):
     """Tracks, charts and maps of each core."""
-    both = profile_of(streams("examples/current_two_cores.py:centred", "128x512xf32", grid=(2,)))
+    both = profile_of(streams("examples/current_two_cores.py:centered", "128x512xf32", grid=(2,)))
     text = rendered(page(both), tmp_path, said("""return [timeline.rows.filter(r => r.group).map(r => r.group).join(","),
         charts.length, maps.map(m => m.space + m.core).join(",")].join(" | ");""")).texts["notes"]
     assert text == ("core 0 engines,core 0 queues,core 1 engines,core 1 queues | 5 | sbuf0,psum0,sbuf1,psum1")

@@ -205,7 +205,7 @@ def test_collectives_and_barriers_have_rows():
         "ALL_REDUCE", 128 * 512, "fp32", 4 * 128 * 512, "[[0, 1, 2, 3]]")
     assert tables["Summary"][0]["cc_op_count"] == 1
     assert abs(tables["Summary"][0]["cc_op_time"] * 1e9 - row["duration_ns"]) <= 1       # as above
-    tables = vendor_tables(profile_of(streams("examples/current_two_cores.py:centred", "128x512xf32", grid=(2,))))
+    tables = vendor_tables(profile_of(streams("examples/current_two_cores.py:centered", "128x512xf32", grid=(2,))))
     assert {row["pcore_idx"] for row in tables["CoreBarriers"]} == {0, 1}
     assert len({row["end_ts"] for row in tables["CoreBarriers"]}) == 1
 
@@ -266,7 +266,7 @@ def test_queues_and_the_execution_are_those_of_the_transfers(profile, tables):
     assert {tables["Metadata"][0][f"{engine}_engine_num_channels"] for engine in ("vector", "scalar", "gpsimd")} == {128}
 
 
-def test_the_ramp_is_modelled_where_nothing_is_limited(profile):
+def test_the_ramp_is_modeled_where_nothing_is_limited(profile):
     rows = vendor_tables(profile | {"limited": []})["Warning"]
     assert [row["message"] for row in rows if "throttling" in row["message"]] == [
-        "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"]
+        "of throttling the ramp of the tensor engine is modeled, not limits of power and heat"]

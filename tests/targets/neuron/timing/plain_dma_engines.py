@@ -11,7 +11,7 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 @cache
 def pieces_of(transfer: TimedTransfer) -> tuple[tuple[int, float], ...]:
-    """Return runs of neighbouring DMA engines with equal parts: how many, and their ns."""
+    """Return runs of neighboring DMA engines with equal parts: how many, and their ns."""
     return tuple([(len(list(engines)), ns) for ns, engines in groupby(transfer.parts)])
 
 
@@ -30,7 +30,7 @@ class Hbm:
 
 class DmaEngines:
     """When each DMA engine of a core is free, and which event occupies it until then: ``runs`` are (number of
-    neighbours, time, event)."""
+    neighbors, time, event)."""
 
     def __init__(self, machine: Machine, hbm: Hbm) -> None:
         self.count = machine.dma_engines
@@ -74,7 +74,7 @@ class DmaEngines:
         return starts[slowest], end, sorted(finished.items()), preceding if free > earliest else -1
 
     def pieces(self, parts: Sequence[tuple[int, float]]) -> list[tuple[int, float, float, int]]:
-        """Return runs of neighbours with equal parts that are free at one time: how many, the part, the time, the
+        """Return runs of neighbors with equal parts that are free at one time: how many, the part, the time, the
         event."""
         pieces = []
         runs = iter(self.runs)

@@ -136,10 +136,10 @@ def test_stalls_have_their_cause():
 @pytest.mark.parametrize(("name", "cause"), [("Barrier", "barrier"), ("GoScalar", "barrier"), ("VectorForScalar", "vector"),
                                              ("Gather", "vector")])
 def test_a_signal_by_itself__is_a_barrier_or_tells_what_its_engine_has_done(name, cause):
-    signalling = program({"dve": [copy(0x3000, 0x0), "EVENT_SEMAPHORE S[3] (GpSimd)++@complete"],
+    signaling = program({"dve": [copy(0x3000, 0x0), "EVENT_SEMAPHORE S[3] (GpSimd)++@complete"],
                           "act": [activation(0x8000, 0x3000, waits="S[3] (GpSimd)>=1")]})
-    signalling.semaphores[3] = Semaphore(name)
-    stalls = time_programs([signalling]).figures()["stall_ns"]["scalar"]
+    signaling.semaphores[3] = Semaphore(name)
+    stalls = time_programs([signaling]).figures()["stall_ns"]["scalar"]
     assert stalls[cause] > 0 and not {"barrier", "vector"} - {cause} & stalls.keys()
 
 

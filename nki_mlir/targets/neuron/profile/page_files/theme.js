@@ -6,7 +6,7 @@ function isDark() {
   if (data.theme === "dark" || data.jpThemeLight === "false" || /\bvscode-(dark|high-contrast)\b/.test(names)) return true;
   return !(data.theme === "light" || data.jpThemeLight === "true" || /\bvscode-light\b/.test(names)) && system.matches;
 }
-const drawings = [];            // functions that draw anew what has its colours from here
+const drawings = [];            // functions that draw anew what has its colors from here
 const themed = name => getComputedStyle(root).getPropertyValue("--" + name);
 function setTheme(theme) {
   root.dataset.theme = theme;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place="images=0 neighbours=0" %s | FileCheck --check-prefix=BEFORE %s
+// RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place="images=0 neighbors=0" %s | FileCheck --check-prefix=BEFORE %s
 // RUN: nki-opt --stablehlo-to-linalg --forward-moves --tile-and-place="images=0" %s | FileCheck %s
 
 // The image has 8 rows of 8 results. A tile has the results of a row, not of a column.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""RMS normalisation and softmax in the current generation: the last tile is a slice of fewer partitions.
+"""RMS normalization and softmax in the current generation: the last tile is a slice of fewer partitions.
 
-python -m nki_mlir examples/current_normalisation.py
+python -m nki_mlir examples/current_normalization.py
 """
 
 import nki

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layer and RMS normalisation: masks for the last rows, instructions for statistics, weights broadcast over
+"""Layer and RMS normalization: masks for the last rows, instructions for statistics, weights broadcast over
 partitions.
 
-python -m nki_mlir examples/normalisation.py
+python -m nki_mlir examples/normalization.py
 """
 
 import neuronxcc.nki as nki

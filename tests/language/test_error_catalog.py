@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The documented error catalogue, name by name: the condition it documents, its class, its sentence, its place."""
+"""The documented error catalog, name by name: the condition it documents, its class, its sentence, its place."""
 
 import inspect
 import warnings
@@ -290,7 +290,7 @@ OTHERS = {"err_nki_api_outside_of_nki_kernel", "err_leading_dimension_of_tensor_
           "err_read_modify_write_on_kernel_parameter"}
 
 
-def test_catalogue_is_complete():
+def test_catalog_is_complete():
     raised = CASES.keys() | OTHERS - {"err_leading_dimension_of_tensor_must_be_partition",
                                       "err_read_modify_write_on_kernel_parameter"}
     assert set(dir(errors)) == raised and len(CASES.keys() | OTHERS) == 37
