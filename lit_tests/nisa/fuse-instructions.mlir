@@ -13,6 +13,8 @@
 #left = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>
 #row = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>
 #rows = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 512]]>
+#halves = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [256, 2], [1, 256]]>
+#swapped = #nki.access<f32, affine_map<() -> (0, 256)>, [[1, 128], [-256, 2], [1, 256]]>
 #second = #nki.access<f32, affine_map<() -> (0, 512)>, [[1, 128], [1, 512]]>
 
 // exp(x - max) and its sum: the maximum is negated where it is computed, and is the bias of the exponential, which sums
@@ -48,6 +50,25 @@ func.func @two_axes() {
   %s = memref.alloc() : memref<128x1x1xf32, "sbuf">
   "nisa.activation"(%t, %x) {access = [#tile, #tile], engine = "scalar", fn = "square", imm = 1.0 : f64, mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
   "nisa.tensor_reduce"(%s, %t) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1], [1, 1]]>, #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [256, 2], [1, 256]]>], axes = [1, 2], engine = "unknown", mask = #all, negate = false, op = "add"} : (memref<128x1x1xf32, "sbuf">, !tile) -> ()
+  return
+}
+
+// The axes of one element that a copy of a sum leaves out do not matter, nor those that it joins.
+// CHECK-LABEL: func.func @axes_of_a_copy(
+// CHECK:         %[[C:.*]] = memref.alloc() : memref<128x1xbf16, "sbuf">
+// CHECK:         "nisa.tensor_reduce"(%[[C]], %{{.*}}) {access = [#nki.access<bf16, {{.*}}, {{\[\[}}1, 128], [1, 1], [1, 1]]>
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[H:.*]], %{{.*}}, %{{.*}}) {access = [#nki.access<bf16, {{.*}}, {{\[\[}}1, 128], [256, 2], [1, 256]]>
+// CHECK-NEXT:    return
+func.func @axes_of_a_copy() {
+  %x = memref.alloc() : !tile
+  %s = memref.alloc() : memref<128x1x1xf32, "sbuf">
+  %c = memref.alloc() : memref<128x1xbf16, "sbuf">
+  %t = memref.alloc() : !tile
+  %h = memref.alloc() : !half
+  "nisa.tensor_reduce"(%s, %x) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 1], [0, 1]]>, #halves], axes = [1, 2], engine = "unknown", mask = #all, negate = false, op = "add"} : (memref<128x1x1xf32, "sbuf">, !tile) -> ()
+  "nisa.tensor_copy"(%c, %s) {access = [#nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>, #row], engine = "unknown", mask = #all} : (memref<128x1xbf16, "sbuf">, memref<128x1x1xf32, "sbuf">) -> ()
+  "nisa.tensor_tensor"(%t, %x, %x) {access = [#halves, #halves, #swapped], engine = "unknown", mask = #all, op = "add"} : (!tile, !tile, !tile) -> ()
+  "nisa.tensor_copy"(%h, %t) {access = [#half, #tile], engine = "unknown", mask = #all} : (!half, !tile) -> ()
   return
 }
 

@@ -384,11 +384,39 @@ def same_buffer(a: Tile, b: Tile) -> bool:
 
 
 def same_pattern(a: Tile, b: Tile) -> bool:
-    """Return whether two operands have the same elements of their buffers, in the same order: the step of an axis of
-    one element does not count."""
+    """Return whether two operands have the same elements of their buffers, in the same order. Their shapes may differ:
+    axes of one element and axes that step like one do not count."""
     x, y = a.access, b.access
-    return x == y or ((x.dtype, x.partition, x.free, x.shape) == (y.dtype, y.partition, y.free, y.shape) and all(
-        step == other or count == 1 for (step, count), (other, _) in zip(x.dims, y.dims)))
+    return x == y or ((x.dtype, x.partition, x.free) == (y.dtype, y.partition, y.free)
+                      and normal_dims(a) == normal_dims(b))
+
+
+def normal_dims(tile: Tile) -> tuple[tuple[int, int], ...]:
+    """Return the partitions of a tile on chip, and its other dims joined: tiles of one dtype that start at one element
+    have the same elements in the same order if their normal dims are equal."""
+    partitions = [(step if count > 1 else 0, count) for step, count in tile.access.dims[:tile.on_chip]]
+    return *partitions, *joined_dims(tile.access.free_dims)
+
+
+def in_shape(tile: Tile, shape: tuple[int, ...]) -> Tile | None:
+    """Return the elements of a tile, in their order, as a tile of another shape with as many partitions; None if they
+    have no such pattern."""
+    if tile.shape == shape:
+        return tile
+    dims, remaining = list(tile.access.dims[:tile.on_chip]), list(reversed(joined_dims(tile.access.free_dims)))
+    if prod(shape) != prod(tile.shape) or (tile.on_chip and shape[:1] != tile.shape[:1]):
+        return None
+    for extent in shape[tile.on_chip:]:
+        if extent == 1:
+            dims.append((1, 1))
+            continue
+        step, count = remaining.pop()
+        if count % extent:
+            return None
+        dims.append((step * (count // extent), extent))
+        if count > extent:
+            remaining.append((step, count // extent))
+    return tile.patterned(dims=tuple(dims))
 
 
 def same_elements(a: Tile, b: Tile) -> bool:

@@ -37,12 +37,15 @@ def merged_programs(modules: Sequence[Module]) -> list[Module]:
         _share_constants(copies)
         _move_ranks(copies)
         lines = all(map(is_mlir_text, copies))
-        programs = [OperationItems(lines).of_block(the_kernel(m).op.regions[0].blocks[0]) for m in copies]
+        items_of = OperationItems(lines).of_block
+        blocks = [the_kernel(module).op.regions[0].blocks[0] for module in copies]
+        programs = list(map(items_of, blocks))
         steps = _steps(programs)
         if steps is not None:
             _move_programs(zip(programs[0], steps), _program_id(merged))
             return [merged]
-        alignment = aligned(*programs) if len(programs) == 2 and not any(map(reduces_programs, modules)) else None
+        alignment = aligned(blocks[0], blocks[1], items_of) if len(blocks) == 2 and not any(
+            map(reduces_programs, modules)) else None
         if alignment is None:
             return list(modules)
         program_id = _program_id(merged)

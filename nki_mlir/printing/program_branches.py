@@ -9,9 +9,11 @@ after:   "nki.load"(%t, %x)
          "nki.store"(%y, %t)
 
 The current generation runs a kernel's Python once for each program, so that its ``if program_id == 0:`` leaves two
-modules. Operations of one line of the source are alike if they differ only in the starts of their tiles.
+modules. Operations of one line of the source are alike if they differ only in the starts of their tiles. Loops that
+differ inside become one loop with the branches.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import reduce
@@ -23,6 +25,8 @@ from nki_mlir.dialects.creation import compared, constant
 from nki_mlir.dialects.nisa.meeting import SendrecvOp
 
 Program = list[Item[Operation]]
+Partners = dict[Item[Operation], Item[Operation]]                   # operations of the first program -> of the second
+LOOPS = ("scf.for", "scf.while")
 ALLOCATIONS = ("memref.alloc", "memref.get_global", "arith.constant")     # may precede a branch
 MOST_COMPARISONS = 4_000_000        # of operations; aligning two programs then takes about a second
 
@@ -43,15 +47,33 @@ class ProgramAlignment:
     pairs: list[tuple[Item[Operation], Item[Operation]]]
     branches: list[ProgramBranch]
     allocations: list[tuple[Item[Operation], Operation]]
+    regions: "dict[Item[Operation], list[ProgramAlignment]]"    # of loops that differ inside
+
+    @property
+    def differs(self) -> bool:
+        """Whether one of the programs does what the other does not."""
+        return bool(self.allocations or self.regions) or any(any(branch.programs) for branch in self.branches)
 
 
-def aligned(first: Program, second: Program) -> ProgramAlignment | None:
-    """Return the alignment of two programs; None if they have no operation in common, if they are too long, or if a
-    branch computes a value that is used after it."""
-    partners = _partners(first, second)
+def aligned(first: Block, second: Block, items_of: Callable[[Block], Program],
+            same: dict[Value, Value] | None = None) -> ProgramAlignment | None:
+    """Return the alignment of two blocks; None if they have no operation in common, if they are too long, or if a
+    branch computes a value that is used after it. ``same`` has the values of the second program that blocks around
+    define, with those of the first."""
+    same = {**(same or {}), **dict(zip(second.arguments, first.arguments))}
+    programs = items_of(first), items_of(second)
+    partners = _partners(*programs, same)
     if partners is None or not any(_is_step(a) for a in list(partners)[:-1]):
         return None
-    alignment, unmatched = ProgramAlignment([*partners.items()], [], []), list[tuple[int, int, Item[Operation]]]()
+    regions = _align_loops(*programs, partners, items_of, same)
+    return _with_branches(*programs, dict(sorted(partners.items(), key=lambda pair: pair[0].at)), regions)
+
+
+def _with_branches(first: Program, second: Program, partners: Partners,
+                   regions: dict[Item[Operation], list[ProgramAlignment]]) -> ProgramAlignment | None:
+    """Return the alignment in which operations between partners are branches."""
+    alignment = ProgramAlignment([*partners.items()], [], [], regions)
+    unmatched = list[tuple[int, int, Item[Operation]]]()
     begin = [0, 0]
     for a, b in partners.items():
         for program, items, end in ((0, first, a.at), (1, second, b.at)):
@@ -82,7 +104,49 @@ def aligned(first: Program, second: Program) -> ProgramAlignment | None:
     return None if has_exchange else alignment
 
 
-def _partners(first: Program, second: Program) -> dict[Item[Operation], Item[Operation]] | None:
+def _align_loops(first: Program, second: Program, partners: Partners, items_of: Callable[[Block], Program],
+                 same: dict[Value, Value]) -> dict[Item[Operation], list[ProgramAlignment]]:
+    """Add the loops between two partners to these if both programs have as many and they differ only in their bodies,
+    and return the alignments of their regions."""
+    regions: dict[Item[Operation], list[ProgramAlignment]] = {}
+    values = same | _values(partners.items())
+    begin = [0, 0]
+    for a, b in list(partners.items()):
+        loops = [[item for item in program[start:end.at] if item.operation is not None and item.operation.name in LOOPS]
+                 for program, start, end in zip((first, second), begin, (a, b))]
+        begin = [a.at + 1, b.at + 1]
+        if len(loops[0]) != len(loops[1]):
+            continue
+        for one, other in zip(*loops):
+            if (inner := _aligned_regions(one.operation, other.operation, items_of, values)) is not None:
+                partners[one], regions[one] = other, inner
+    return regions
+
+
+def _aligned_regions(one: Operation | None, other: Operation | None, items_of: Callable[[Block], Program],
+                     values: dict[Value, Value]) -> list[ProgramAlignment] | None:
+    """Return the alignments of the regions of two loops; None if the loops differ elsewhere than in their bodies."""
+    assert one is not None and other is not None
+    operands, types = [values.get(v, v) for v in other.operands], [result.type for result in other.results]
+    if one.name != other.name or [*one.operands] != operands or {**one.attributes} != {**other.attributes} or (
+            [result.type for result in one.results] != types):
+        return None
+    inner = [aligned(a.blocks[0], b.blocks[0], items_of, values) for a, b in zip(one.regions, other.regions)]
+    alignments = [alignment for alignment in inner if alignment is not None]
+    return alignments if len(alignments) == len(inner) and not any(a.differs for a in alignments[:-1]) else None
+
+
+def _values(pairs: Iterable[tuple[Item[Operation], Item[Operation]]]) -> dict[Value, Value]:
+    """Return the values of the second program's block, and those of the first that they are."""
+    values: dict[Value, Value] = {}
+    for a, b in pairs:
+        assert a.operation is not None and b.operation is not None
+        values.update(zip(b.operation.block.arguments, a.operation.block.arguments))
+        values.update(zip(b.operation.results, a.operation.results))
+    return values
+
+
+def _partners(first: Program, second: Program, same: dict[Value, Value]) -> Partners | None:
     """Return the operations of the first program that the second one has, too, with its operations, in their order."""
     ends = 0
     while ends < min(len(first), len(second)) and first[ends].form == second[ends].form:
@@ -92,19 +156,14 @@ def _partners(first: Program, second: Program) -> dict[Item[Operation], Item[Ope
         return None
     blocks = [(0, 0, ends), *[(a + ends, b + ends, size) for a, b, size in SequenceMatcher(
         None, forms[0], forms[1], autojunk=False).get_matching_blocks()]]
-    partners: dict[Item[Operation], Item[Operation]] = {}
+    partners: Partners = {}
     for a, b, size in blocks:
         for one, other in zip(first[a:a + size], second[b:b + size]):
-            if [_source(partners.get(source, source) if isinstance(source, Item) else source)
-                    for source in one.sources] == [_source(source) for source in other.sources]:
+            if [partners.get(source, source) if isinstance(source, Item) else source for source in one.sources] == [
+                    source if isinstance(source, Item) else same.get(source, source)    # type: ignore[call-overload]
+                    for source in other.sources]:
                 partners[one] = other
     return partners if first[-1] in partners else None
-
-
-def _source(source: object) -> object:
-    """Return what identifies the operand of an operation in two programs: its operation, or the number of the
-    function's argument."""
-    return source if isinstance(source, Item) else ir.BlockArgument(source).arg_number      # type: ignore[arg-type]
 
 
 def _is_step(item: Item[Operation]) -> bool:
@@ -121,19 +180,19 @@ def _users(program: Program) -> dict[Item[Operation], list[Item[Operation]]]:
     return users
 
 
-def write_branches(alignment: ProgramAlignment, program_id: Value) -> None:
-    """Write the operations of the second program into the module of the first one, as branches on the program id."""
-    values: dict[Value, Value] = {}                 # values of the second program -> values of the module
-    for a, b in alignment.pairs:
-        assert a.operation is not None and b.operation is not None
-        values.update(zip(b.operation.block.arguments, a.operation.block.arguments))
-        values.update(zip(b.operation.results, a.operation.results))
+def write_branches(alignment: ProgramAlignment, program_id: Value, around: dict[Value, Value] | None = None) -> None:
+    """Write the operations of the second program into the module of the first one, as branches on the program id.
+    ``around`` has the values of the second program that blocks around define, with those of the module."""
+    values = (around or {}) | _values(alignment.pairs)
     for item, before in alignment.allocations:
         assert item.operation is not None
         values.update(zip(item.operation.results, item.operation.clone(ir.InsertionPoint(before)).results))
     for branch in alignment.branches:
         if any(branch.programs):
             _write_branch(branch, program_id, values)
+    for regions in alignment.regions.values():
+        for inner in regions:
+            write_branches(inner, program_id, values)
     last = alignment.branches[-1].before
     for allocation in [op.operation for op in last.block.operations if op.operation.name == "memref.alloc"]:
         _allocate_at_use(allocation)
@@ -189,5 +248,6 @@ def _copy(operation: Operation, end: Operation, values: dict[Value, Value]) -> N
 
 def steps_of(alignment: ProgramAlignment) -> list[tuple[Item[Operation], Steps]]:
     """Return the operations of both programs with the distances by which their starts move to the second program."""
-    return [(a, tuple([later - start for start, later in zip(a.starts, b.starts)])) for a, b in alignment.pairs]
-
+    steps = [(a, tuple([later - start for start, later in zip(a.starts, b.starts)])) for a, b in alignment.pairs
+             if a not in alignment.regions]
+    return [*steps, *[step for regions in alignment.regions.values() for inner in regions for step in steps_of(inner)]]

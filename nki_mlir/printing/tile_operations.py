@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, same_elements
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, in_shape, same_elements
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, ReciprocalOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
@@ -76,6 +76,9 @@ def write_statement(text: KernelText, op: Op) -> None:
     op = with_repeats(op)
     if isinstance(op, movement.CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
             op.src.dtype is op.dst.dtype and op.dst.on_chip):
+        target = transfers.in_base_shape(op.dst)
+        if (row := in_shape(op.src, target.shape)) is not None:
+            op = changed(op, None, dst=target, src=row)
         transfers.write_function(text, op, row_text(text, op, op.src))
         return
     if isinstance(op, movement.CopyOp | TensorCopyOp) and _moves_rows(text, op):

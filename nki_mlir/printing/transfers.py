@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Prints loads, stores and transposes by DMA as statements, and results of functions, which are new tiles."""
 
-from math import prod
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, dense, full_tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, full_tile, same_pattern
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.nisa.random import RandOp
@@ -47,10 +46,8 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
 
 def in_base_shape(tile: Tile) -> Tile:
     """Return all elements of a buffer in its shape if the tile has them in another shape, else the tile."""
-    base = tile.base_shape
-    covers_buffer = tile.shape[0] == base[0] and prod(tile.shape) == prod(base) and tile.dtype is tile.base_dtype and (
-        tile.access.dims[1:] == tuple(zip(dense(tile.shape[1:]), tile.shape[1:])))
-    return full_tile(tile.handle, base, tile.dtype, tile.space) if covers_buffer else tile
+    full = full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space)
+    return full if same_pattern(tile, full) else tile
 
 
 def in_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import INT32, DType, convert
+from nki_mlir.scalar.dtypes import INT32, DType, convert, promote
 
 
 class Interned(type):
@@ -175,8 +175,12 @@ def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
 
 
 def converted(value: Node, dtype: DType) -> Node:
+    """Return a value in another dtype, without a conversion to a wider integer type before."""
     if value.dtype is dtype:
         return value
+    if isinstance(value, Convert) and value.dtype.is_integer and value.value.dtype.is_integer and (
+            promote(value.dtype, value.value.dtype) is value.dtype):
+        return converted(value.value, dtype)
     if isinstance(value, Constant):
         array = convert(np.asarray(value.value, value.dtype.numpy), dtype, value.dtype)
         return Constant(dtype, float(array) if dtype.is_float else int(array))

@@ -15,7 +15,9 @@ from nki_mlir.dialects.access import (
     Constraint,
     Linear,
     Tile,
+    in_shape,
     masked_box,
+    same_pattern,
 )
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8
 
@@ -78,6 +80,29 @@ def test_tile__counts_in_its_own_dtype() -> None:
     assert Tile(None, HBM, (4, 6), FLOAT32, Access(UINT8, None, Linear(), ((1, 96),))).row == 96
     assert tile("psum 4x6xf32", "sums").describe() == "sums[4, 6] float32 in psum"
     assert tile("hbm 4x6xf32").describe() == "hbm[4, 6] float32 in hbm"
+
+
+def elements(tile: Tile) -> list[tuple[int, ...]]:
+    """The partition and offset of each element, in order."""
+    dims = tile.access.dims
+    return [(p * dims[0][0], sum(k * step for k, (step, _) in zip(free, dims[1:])))
+            for p, *free in product(*(range(count) for _, count in dims))]
+
+
+DIMS = st.lists(st.tuples(st.sampled_from((0, 1, 2, 3, 4, 6, -1)), st.sampled_from((1, 1, 2, 3, 4))), max_size=3)
+
+
+@given(DIMS, DIMS, st.sampled_from(((1, 1), (0, 1), (1, 2), (0, 2))), st.sampled_from(((1, 1), (1, 2))))
+def test_patterns__are_the_same_if_their_elements_are(a: list, b: list, first: tuple, second: tuple) -> None:
+    one, other = (Tile(None, SBUF, (4, 64), FLOAT32, Access(FLOAT32, ZERO, ZERO, (partitions, *dims)))
+                  for partitions, dims in ((first, a), (second, b)))
+    same = elements(one) == elements(other)
+    if all(step for step, count in (*a, *b) if count > 1):      # elements that repeat have several forms
+        assert same_pattern(one, other) == same
+    reshaped = in_shape(one, other.shape)
+    assert same or not same_pattern(one, other)
+    assert reshaped is None or (reshaped.shape == other.shape and elements(reshaped) == elements(one))
+    assert reshaped is not None or not same_pattern(one, other)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

@@ -179,6 +179,31 @@ LAUNCHES = {
             else:
                 tile[...] = nl.square(nl.load(x))
         nl.store(out[g], tile)"""),
+    "branches of two programs in a run-time loop in a loop": (2, """
+        for i in nl.sequential_range(2):
+            left = nl.full((1, 1), 3, nl.int32)
+            going = scalar(True)
+            while going:
+                part = nl.load(x[:, 0:32])
+                if g == 0:
+                    tile[:, 0:32] = nl.add(tile[:, 0:32], part)
+                else:
+                    tile[:, 32:64] = nl.square(part)
+                    tile[:, 64:96] = nl.exp(part)
+                left[...] = nl.subtract(left, 1)
+                going = scalar(left)
+        nl.store(out[g], tile)"""),
+    "rows of each program in a run-time loop with a branch": (2, """
+        left, rows = nl.full((1, 1), 2, nl.int32), nl.load(x[nl.ds(g * 32, 32), :])
+        going = scalar(True)
+        while going:
+            rows[...] = nl.add(rows, nl.load(x[nl.ds(g * 16, 32), :]))
+            if g == 1:
+                rows[...] = nl.exp(rows)
+            left[...] = nl.subtract(left, 1)
+            going = scalar(left)
+        nl.store(out[g, nl.ds(g * 32, 32), :], rows)
+        nl.store(out[g, nl.ds(32 - g * 32, 32), :], tile[0:32, :])"""),
     "a constant of the second program": (2, """
         if g == 1:
             tile[:, 0:64] = nl.add(tile[:, 0:64], nl.load(nl.shared_identity_matrix(64, dtype=nl.float32)))
@@ -256,13 +281,19 @@ def test_loops_of_two_branches_begin_with_one_tile():
     nisa.memset(dst=left, value=3)
     going = nisa.register_alloc()
     nisa.register_load(going, left)
-    def body(going):
-        if program_id == 0:
+    if program_id == 0:
+        def body(going):
             nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
-        nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1.0)
-        nisa.register_load(going, left)
-        return going
-    nl.while_loop(going, body)
+            nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1.0)
+            nisa.register_load(going, left)
+            return going
+        nl.while_loop(going, body)
+    else:
+        def body_2(going_2):
+            nisa.tensor_scalar(dst=left, data=left, op0=nl.subtract, operand0=1.0)
+            nisa.register_load(going_2, left)
+            return going_2
+        nl.while_loop(going, body_2)
     out = nl.ndarray((2, 64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out[program_id], src=tile)
     return out

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Expressions whose values are used more than once: walked as trees, these would have 2^200 nodes."""
 
-from nki_mlir.scalar.dtypes import FLOAT32, INT32
+from nki_mlir.scalar.dtypes import FLOAT32, INT8, INT32, INT64, UINT32
 from nki_mlir.waist.expression import Alu, Constant, Convert, Input, Node, Output, below, converted, inputs_of, rebuilt
 
 
@@ -18,6 +18,14 @@ def test_equal_expressions__are_one_object():
     assert Constant(FLOAT32, float("nan")) is Constant(FLOAT32, float("nan"))
     assert Constant(FLOAT32, 1.0) is not Constant(INT32, 1)
     assert Convert(INT32, Output(FLOAT32)) is converted(Output(FLOAT32), INT32)
+
+
+def test_conversions__leave_out_wider_integers():
+    word = Input(UINT32, 0)
+    assert converted(Convert(INT64, word), UINT32) is word
+    assert converted(Convert(INT64, Convert(INT32, Input(INT8, 0))), FLOAT32) is Convert(FLOAT32, Input(INT8, 0))
+    for narrow in Convert(INT32, word), Convert(FLOAT32, word), Convert(UINT32, Input(INT32, 0)):
+        assert converted(narrow, INT64) is Convert(INT64, narrow)
 
 
 def test_walks__meet_each_node_once():

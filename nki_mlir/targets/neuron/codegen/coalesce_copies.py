@@ -15,7 +15,7 @@ iterations only after its loop has been unrolled.
 
 from collections.abc import Sequence
 
-from nki_mlir.dialects.access import Tile, joined_dims, same_pattern
+from nki_mlir.dialects.access import Tile, in_shape, same_pattern
 from nki_mlir.dialects.instruction_order import is_ordered, is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
@@ -115,19 +115,7 @@ def _may_move(step: InstructionStep, copy: TensorCopyOp, follows: bool) -> bool:
 def _in_destination(tile: Tile, copy: TensorCopyOp) -> Tile | None:
     """Return the copy's destination in the pattern in which an instruction uses the copy's source; None if the
     instruction uses other elements, or the destination has no such pattern."""
-    if tile.dtype is not copy.src.dtype:
-        return None
-    if same_pattern(tile, copy.src) and tile.shape == copy.dst.shape:
-        return copy.dst
-    is_shifted = _steps(copy.src) == _steps(copy.dst)
-    a, b = tile.access, copy.src.access
-    is_same = (a.partition, a.free, _steps(tile)) == (b.partition, b.free, _steps(copy.src))
-    return copy.dst.patterned(dims=a.dims) if is_shifted and is_same else None
-
-
-def _steps(tile: Tile) -> tuple[tuple[int, int], ...]:
-    """Return the dims of a tile, with adjacent ones merged if they step like one."""
-    return tile.access.dims[0], *joined_dims(tile.access.dims[1:])
+    return in_shape(copy.dst, tile.shape) if same_pattern(tile, copy.src) else None
 
 
 def _takes_longer(new: Op, old: Op, machine: Machine) -> bool:

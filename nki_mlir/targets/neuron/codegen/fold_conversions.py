@@ -11,7 +11,7 @@ transpose immediately, so that no instruction moves.
 
 from collections.abc import Sequence
 
-from nki_mlir.dialects.access import same_pattern
+from nki_mlir.dialects.access import in_shape, same_pattern
 from nki_mlir.dialects.instruction_order import is_ordered, is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.op import FRESH, Op, changed
@@ -69,9 +69,9 @@ def _converted(step: InstructionStep, following: Sequence[InstructionStep], uses
         return None
     if any(tile.handle is target for other in between_them for tile in tiles_of(other)):
         return None
-    if not same_pattern(copied.src, between) or copied.dst.shape != between.shape:
+    if not same_pattern(copied.src, between) or (converted := in_shape(copied.dst, between.shape)) is None:
         return None
-    new = changed(transpose, lambda tile: copied.dst if tile.handle is between.handle else tile)
+    new = changed(transpose, lambda tile: converted if tile.handle is between.handle else tile)
     if not may_replace(new, [step.op, copy.op], machine):
         return None
     step.op, step.work = new, None

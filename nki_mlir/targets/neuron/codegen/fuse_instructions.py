@@ -20,7 +20,7 @@ a rule of the target, or run on an engine that the kernel did not name.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer, same_pattern
@@ -152,6 +152,8 @@ class _FusedRun:
                 return False
         if type(second.op) is TensorCopyOp:
             return self.fuse_copy(first, second, between)
+        if any(tile.handle is between.handle and tile.shape != between.shape for _, tile in second.op.sources()):
+            return False
         for pattern in PATTERNS.get((type(first.op), type(second.op)), ()):
             if self.replace(first, second, between, pattern):
                 return True
@@ -310,7 +312,7 @@ def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
     values.update(form.op.__dict__)
     for name, number, source, access in form.tiles:
         tile = sources[number][source]
-        values[name] = tile if access is None else tile.starting(tile.handle, access)
+        values[name] = tile if access is None else replace(tile, access=access)
     values["extra"] = ops[form.step].extra
     return FusedPair(op, form.step, None if form.negated is None else sources[form.negated[0]][form.negated[1]])
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nki_mlir.dialects.access import Linear, Tile, dense
+from nki_mlir.dialects.access import Linear, Tile, dense, in_shape
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulDoubleRowOp, NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
@@ -76,7 +76,7 @@ def shared(op: Op) -> dict[str, Any]:
 def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
     """Return the first operation with the destination of the second, which copies the result of the first."""
     assert isinstance(second, TensorCopyOp)
-    if type(first) not in REDIRECTED or first.compute is not FLOAT32 or second.dst.shape != intermediate.shape:
+    if type(first) not in REDIRECTED or first.compute is not FLOAT32:
         return None
     if intermediate.dtype is not FLOAT32 and intermediate.dtype is not second.dst.dtype:
         return None
@@ -84,7 +84,9 @@ def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         return None
     first, copy = in_one(first, second)
     assert isinstance(copy, TensorCopyOp)
-    return FusedPair(changed(first, lambda tile: copy.dst if tile.handle is intermediate.handle else tile), 0)
+    target = in_shape(copy.dst, intermediate.shape)
+    return None if target is None else FusedPair(
+        changed(first, lambda tile: target if tile.handle is intermediate.handle else tile), 0)
 
 
 def reducing(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
