@@ -13,6 +13,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.dependences import RunDependences
 from nki_mlir.targets.neuron.codegen.forward_stores import forward_stores
+from nki_mlir.targets.neuron.codegen.group_transposes import group_transposes
 from nki_mlir.targets.neuron.codegen.merge_instructions import merge_instructions
 from nki_mlir.targets.neuron.codegen.merge_loads import merge_loads
 from nki_mlir.targets.neuron.codegen.records import Code, copied
@@ -39,7 +40,8 @@ def expanded(rolled: Code, candidate: Candidate, step: Callable[..., Any] = run_
     return code
 
 
-CHANGES = "merge_loads", "merge", "transposes"      # options of candidates that change instructions, in this order
+# options of candidates that change instructions, in this order
+CHANGES = "grouped", "merge_loads", "merge", "transposes"
 
 
 class Instructions(NamedTuple):
@@ -74,6 +76,7 @@ def with_change(instructions: Instructions, option: str, candidate: Candidate, s
     """Run the pass of an option of ``CHANGES``, in place."""
     code = instructions.code
     passes: dict[str, tuple[str, Callable[[], int]]] = {
+        "grouped": ("group-transposes", lambda: group_transposes(code, dependences=dependences)),
         "merge_loads": ("merge-loads", lambda: merge_loads(code, dependences)),
         "merge": ("merge-instructions", lambda: merge_instructions(code, dependences=dependences)),
         "transposes": ("transpose-tiles", lambda: transpose_tiles(code, candidate.transposes))}
@@ -108,7 +111,7 @@ class SharedCode:
         """Return unrolled code with the instructions of a candidate."""
         limit, body, loads = candidate[:3]
         key = Candidate(limit, body, loads, merge=candidate.merge, transposes=candidate.transposes,
-                        merge_loads=candidate.merge_loads)
+                        merge_loads=candidate.merge_loads, grouped=candidate.grouped)
         if key not in self.derived:
             if last := next((option for option in reversed(CHANGES) if getattr(key, option)), ""):
                 unchanged = self.instructions(key._replace(**{last: getattr(Candidate(0, 0), last)}))
@@ -120,3 +123,7 @@ class SharedCode:
     def loads_merge(self, candidate: Candidate) -> bool:
         """Return whether some loads of a candidate can be merged."""
         return self.instructions(Candidate(*candidate[:3], merge_loads=True)).changes["merge_loads"] > 0
+
+    def transposes_move(self, candidate: Candidate) -> bool:
+        """Return whether the transposes of a candidate can be grouped."""
+        return self.instructions(Candidate(*candidate[:3], grouped=True)).changes["grouped"] > 0

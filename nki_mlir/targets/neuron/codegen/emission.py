@@ -83,7 +83,8 @@ LEVELS = 1, 3                   # levels of searches
 FOR_VALUES = 1_000              # most instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "addresses", "conversions", "forward",
                  "fill", "interleave", "block", "reorder", "engines", "issuers", "loads", "evict", "overlap",
-                 "pipeline", "overwrite", "by_results", "merge", "merge_loads", "transpose_tiles", "split_columns")
+                 "pipeline", "overwrite", "by_results", "merge", "merge_loads", "transpose_tiles", "group_transposes",
+                 "split_columns")
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ class Emission(SearchOptions):
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
                    indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
                    block=False, loads=False, evict=False, overwrite=False, by_results=False, merge=False,
-                   merge_loads=False, transpose_tiles=False, split_columns=False, vendor=True, static=static,
-                   level=level)
+                   merge_loads=False, transpose_tiles=False, group_transposes=False, split_columns=False, vendor=True,
+                   static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -128,7 +129,7 @@ class Emission(SearchOptions):
                    indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
                    block=False, reorder=False, engines=False, issuers=False, loads=False, evict=False, overlap=False,
                    pipeline=False, overwrite=False, by_results=False, merge=False, merge_loads=False,
-                   transpose_tiles=False, split_columns=False)
+                   transpose_tiles=False, group_transposes=False, split_columns=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":

@@ -46,10 +46,9 @@ from nki_mlir.targets.neuron.codegen.merge_instructions import ENGINES as MERGED
 from nki_mlir.targets.neuron.codegen.program_order import (
     SPILLED,
     end_of,
-    in_program_order,
+    faster_in_program_order,
     in_program_order_where_it_fits,
     instructions_of,
-    prepared_alone,
     spilling,
 )
 from nki_mlir.targets.neuron.codegen.records import Code
@@ -157,7 +156,8 @@ class TimedCandidates:
         """Return the variants to time before a candidate, if its first order takes long, and keep its code. A
         variant keeps all loads of the kernel if these take less time; fewer results in PSUM if products may wait for
         banks; results written over operands, or computed one after the other, if SBUF has no room for two iterations;
-        more tiles on chip if spills take long; merged instructions or loads; or transposes by the DMA engines."""
+        more tiles on chip if spills take long; merged instructions or loads; or transposes by the DMA engines, or in
+        groups."""
         if candidate.memory == SPILLED[0] and candidate not in self.variants.values() and (
                 prepared.schedules.bound() > self.unspilled * THRASHES):
             fuller = [candidate._replace(memory=memory) for memory in SPILLED[1:]]
@@ -188,6 +188,10 @@ class TimedCandidates:
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING) and (
                 self.shared.loads_merge(candidate)):
             several += self.surely_faster(candidate._replace(merge_loads=True), ns)
+        if self.options.group_transposes and not candidate.grouped and not candidate.transposes and (
+                ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() is Engine.TENSOR) and (
+                self.shared.transposes_move(candidate)):
+            several += self.surely_faster(candidate._replace(grouped=True), ns)
         near = NEAR[level] / NEARLY
         if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * near and (
                 ns > prepared.bound_with_loads * near):
@@ -246,8 +250,8 @@ class TimedCandidates:
     def transposing(self, candidate: Candidate, prepared: Prepared) -> list[Candidate]:
         """Return the variant of a candidate whose DMA engines transpose tiles on chip, as many as balance these engines
         with the others, if the engine that is busy longest is busy for less time then. Keep the code of both."""
-        if not self.options.transpose_tiles or candidate.transposes or candidate.results < 100 or any(
-                candidate._replace(merge=merge) in self.untransposed for merge in (False, True)):
+        if not self.options.transpose_tiles or candidate.transposes or candidate.grouped or candidate.results < 100 or (
+                any(candidate._replace(merge=merge) in self.untransposed for merge in (False, True))):
             return []
         if prepared.schedules.busiest() not in COMPUTING or not any(map(has_transposes, prepared.schedules.runs)):
             return []
@@ -388,7 +392,8 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     ns, best = search.best()
     if options.unroll_limit is None and search.least_in_order * CLOSE < ns and (
             written_out(rolled.body) > STRAIGHT[options.level]):
-        return written_out_program(rolled, choice, ns) or best
+        in_order = faster_in_program_order(rolled, choice, ns)
+        return best if in_order is None else Fastest(*in_order)
     return best
 
 
@@ -469,17 +474,6 @@ def ordered_candidates(rolled: Code, options: SearchOptions, search: TimedCandid
     if search.timed:
         several = [candidate for candidate in several if candidate not in search.candidates()] or several
     return several, least_pipelined
-
-
-def written_out_program(rolled: Code, choice: EngineChoice, ns: float) -> Fastest | None:
-    """Return the program of the code with its loops written out, in program order, if it takes less than ``ns``."""
-    if in_program_order(rolled, choice) >= ns:
-        return None
-    straight = Candidate(UNROLL_LIMIT, BODY)
-    prepared = prepared_alone(rolled, straight, choice)
-    program = prepared.in_program_order()
-    end = end_of(program)
-    return Fastest(straight, prepared.schedules.as_written(), program, end) if end < ns else None
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:

@@ -13,6 +13,7 @@ from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared
 from nki_mlir.targets.neuron.codegen.cut_short import cut_short
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.search_options import Candidate
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
@@ -79,3 +80,16 @@ def in_program_order(rolled: Code, choice: EngineChoice) -> float:
     except NkiMlirError:
         return inf
     return late + (size - long) * (late - early) / (long - short)
+
+
+def faster_in_program_order(rolled: Code, choice: EngineChoice, ns: float
+                            ) -> tuple[Candidate, Arrangement, Program, float] | None:
+    """Return the program of the code with its loops unrolled, in program order, and its time, if it takes less than
+    ``ns``."""
+    if in_program_order(rolled, choice) >= ns:
+        return None
+    straight = Candidate(UNROLL_LIMIT, BODY)
+    prepared = prepared_alone(rolled, straight, choice)
+    program = prepared.in_program_order()
+    end = end_of(program)
+    return (straight, prepared.schedules.as_written(), program, end) if end < ns else None

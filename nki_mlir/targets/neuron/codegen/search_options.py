@@ -20,6 +20,7 @@ class SearchOptions:
     merge: bool = True          # let one instruction process the tiles of several
     merge_loads: bool = True    # let one transfer load several tiles where triggers take long
     transpose_tiles: bool = True    # let the DMA engines transpose tiles on chip if other engines are busier
+    group_transposes: bool = True   # let the tensor engine transpose in groups if it stays at half speed
     split_columns: bool = True  # split large tiles by columns, so that engines begin before all is loaded
     overwrite: bool = True      # write results over operands if two iterations do not fit in SBUF
     by_results: bool = True     # complete one result before the next if two iterations do not fit in SBUF
@@ -33,9 +34,9 @@ class Candidate(NamedTuple):
     it. ``overlap``: iterations of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF
     that their iterations in flight may fill; 0: they are not. ``overwrite``: results are written over operands.
     ``merge``: one instruction processes the tiles of several. ``transposes``: percent of the transposes of tiles on
-    chip that the DMA engines execute. ``merge_loads``: one transfer loads several tiles. ``columns``: into how
-    many pieces large tiles are split; 0: they are not. ``by_results``: one result is complete before the
-    next begins."""
+    chip that the DMA engines execute. ``grouped``: the tensor engine transposes tiles in groups. ``merge_loads``: one
+    transfer loads several tiles. ``columns``: into how many pieces large tiles are split; 0: they are not.
+    ``by_results``: one result is complete before the next begins."""
 
     limit: int
     body: int
@@ -50,3 +51,4 @@ class Candidate(NamedTuple):
     merge_loads: bool = False
     columns: int = 0
     by_results: bool = False
+    grouped: bool = False

@@ -18,7 +18,8 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.nki.movement import TRANSPOSES
-from nki_mlir.dialects.op import FRESH
+from nki_mlir.dialects.op import FRESH, Op
+from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
@@ -66,22 +67,28 @@ def transpose_loads(code: Code, stated: bool) -> int:
 def on_tensor_engine(node: InstructionStep, transpose: DmaTransposeOp, block: Block, machine: Machine
                      ) -> list[InstructionStep]:
     """Return the steps that load the rows of a transpose, transpose them on the tensor engine, and copy the results to
-    the destination, in pieces of at most 128 rows; an empty list if the tile has more axes than two."""
+    the destination, in pieces of at most 128 rows; an empty list if the tile has more axes than two, or if the engines
+    cannot access it, such as one that begins at any partition."""
     op, dst, src = node.op, transpose.dst, transpose.src
     if len(dst.shape) != 2 or not dst.dtype.is_float:
         return []
     partitions, rows = dst.shape
-    steps = []
+    steps: list[InstructionStep] = []
+    buffers: list[DeviceBuffer] = []
     for first in range(0, rows, machine.partitions):
         count = min(machine.partitions, rows - first)
         loaded = DeviceBuffer(dst.handle.name, SBUF, (count, partitions), dst.dtype, location=node.location)
         result = DeviceBuffer(dst.handle.name, PSUM, (partitions, count), dst.dtype, location=node.location)
-        block.buffers += [loaded, result]
-        ops = (DmaCopyOp(dst=entire(loaded), src=part(src, 0, first, count), symbols=op.symbols, ranges=op.ranges,
-                         engine=op.engine),
-               NcTransposeOp(dst=entire(result), src=entire(loaded), engine=Engine.TENSOR.value),
-               TensorCopyOp(dst=part(dst, 1, first, count), src=entire(result), symbols=op.symbols, ranges=op.ranges))
+        buffers += [loaded, result]
+        ops: tuple[Op, ...] = (
+            DmaCopyOp(dst=entire(loaded), src=part(src, 0, first, count), symbols=op.symbols, ranges=op.ranges,
+                      engine=op.engine),
+            NcTransposeOp(dst=entire(result), src=entire(loaded), engine=Engine.TENSOR.value),
+            TensorCopyOp(dst=part(dst, 1, first, count), src=entire(result), symbols=op.symbols, ranges=op.ranges))
+        if not all([may_replace(step, [op], machine) for step in ops]):
+            return []
         steps += [node.with_op(step) for step in ops]
+    block.buffers += buffers
     return steps
 
 
