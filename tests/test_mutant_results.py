@@ -146,3 +146,13 @@ def test_record__runs_the_parts_of_its_tests_or_what_has_none(record: Path, monk
     assert sorted(ran) == sorted(parts) and recording.recorded_files() == {file for part in parts for file in part}
     recording.record(1)
     assert len(ran) == len(parts)
+
+
+def test_tests_of_a_mutant__of_an_operation_begin_with_the_facts(tmp_path: Path) -> None:
+    """They compare the rules of all operations, which few other tests of their folder break."""
+    facts = "tests/dialects/test_facts.py::test_facts_of_all_operations"
+    tests = {test: Ran(test, seconds, [0]) for test, seconds in [(facts, 9), ("tests/dialects/test_nop.py::a", 1)]}
+    dialect = Results(tmp_path / "results", tests, modules=["nop"], folders=["tests/dialects/"])
+    assert dialect.ordered(0, 100) == [facts, "tests/dialects/test_nop.py::a"]
+    other = Results(tmp_path / "results", tests, modules=["sums"], folders=["tests/scalar/"])
+    assert other.ordered(0, 100) == ["tests/dialects/test_nop.py::a", facts]

@@ -15,6 +15,8 @@ from typing import Any
 
 from .seeding import PACKAGE, ROOT, Change
 
+FACTS = {"tests/dialects/": "tests/dialects/test_facts.py"}     # folders with a test that compares all rules at once
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -85,9 +87,10 @@ class Results:
         return {test for test, ran in self.tests.items() if ran.seconds is not None}
 
     def ordered(self, number: int, most: float) -> list[str]:
-        """Return the tests of a mutant: first those that ran its lines, of these the ones in a file named after its
-        module, then in the module's folder, of these the short ones; as many as take ``most`` seconds together. Of a
-        recording only tests that ran its lines count, and others of their files: a fixture of a file runs once."""
+        """Return the tests of a mutant: first those that ran its lines, of these the one of ``FACTS``, then the ones in
+        a file named after its module, then in the module's folder, of these the short ones; as many as take ``most``
+        seconds together. Of a recording only tests that ran its lines count, and others of their files: a fixture of a
+        file runs once."""
         module = self.modules[number] if self.modules else ""
         folder = self.folders[number] if self.folders else ""
         files = {file_of(test) for test, ran in self.tests.items() if number in ran.reached or not self.recorded}
@@ -95,7 +98,8 @@ class Results:
         def is_of_module(test: str) -> bool:
             return module in Path(file_of(test)).stem.replace("-", "_")
         ranked = sorted(
-            (number not in ran.reached, not is_of_module(test), not test.startswith(folder), ran.seconds, test)
+            (number not in ran.reached, file_of(test) != FACTS.get(folder), not is_of_module(test),
+             not test.startswith(folder), ran.seconds, test)
             for test, ran in self.tests.items() if ran.seconds is not None and file_of(test) in files)
         if not ranked and self.recorded:            # code outside of functions, which the import runs
             return replace(self, recorded=()).ordered(number, most)
