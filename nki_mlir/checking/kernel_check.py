@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
             report, observer, has_ended = run_with_ranks(kernel, bound, caught)
             report.findings += observer.findings
             if has_ended:
-                check_compiled(kernel, bound, report, observer.same_writes)
+                check_compiled(kernel, bound, report, observer.races)
     finally:
         diagnostics.shown = before
     if isinstance(kernel, CurrentKernel):
@@ -138,10 +138,8 @@ def run_observed(kernel: Kernel, bound: Bound) -> Observation:
 
     def judge(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
         for error in verdict_on(programs).races:
-            repeats = isinstance(error, ProgramsRepeat)
-            report.findings.append(finding("race", error, NOTE if repeats else ERROR))
-            if repeats:
-                observer.same_writes.add(error.values["tensor"])
+            report.findings.append(finding("race", error, NOTE if isinstance(error, ProgramsRepeat) else ERROR))
+            observer.races.append(error)
     try:
         structure, values, _ = eager_run.results(kernel, bound, arrays, observed, judge)
     except FewerRanks:
@@ -180,28 +178,38 @@ def unwritten_outputs(values: Sequence[Any], first_write: Mapping[str, Location 
             if isinstance(value, Tracked) and (missing := value.first_unwritten()) is not None]
 
 
-def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport, same_writes: set[str]) -> None:
-    """Compile the kernel for the device, and check its streams. All programs write the same to the tensors
-    ``same_writes``."""
+def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport, races: Sequence[NkiMlirError]) -> None:
+    """Compile the kernel for the device, and check its streams. The report has the ``races`` of programs already."""
     try:
         spec = kernel.specialize(bound)
         streams: StreamReport = neuron.checked(neuron.streams(spec.captured, spec.grid, cores=spec.cores))
     except NkiMlirError as error:
         report.findings.append(finding("failed", error))
         return
-    report.findings += [finding("streams", error, NOTE if is_judged(error, same_writes) else ERROR)
-                        for error in streams.violations]
+    report.findings += [finding("streams", violation, NOTE if both_add(violation) else ERROR)
+                        for violation in streams.violations if not is_reported(violation, races)]
     report.findings += [CheckFinding("streams", NOTE, f"the streams are not proved correct: {reason}")
                         for reason in streams.not_analyzed]
 
 
-def is_judged(error: NkiMlirError, same_writes: set[str]) -> bool:
-    """Return whether the race check of the programs has allowed accesses of two cores in any order, because both write
-    the same values or both add. The streams do not show that."""
-    if not isinstance(error, UnorderedAccesses) or error.conflict.first.core == error.conflict.then.core:
+def is_between_cores(error: NkiMlirError) -> TypeGuard[UnorderedAccesses]:
+    return isinstance(error, UnorderedAccesses) and error.conflict.first.core != error.conflict.then.core
+
+
+def both_add(error: NkiMlirError) -> bool:
+    """Return whether two cores add to a tensor, which the race check of the programs allows in any order."""
+    return is_between_cores(error) and all(isinstance(e.instruction.op, DmaComputeOp) for e in error.conflict[:2])
+
+
+def is_reported(error: NkiMlirError, races: Sequence[NkiMlirError]) -> bool:
+    """Return whether the race check of the programs has reported that two cores access a tensor at the same lines, or
+    that all programs write the same values to it."""
+    if not is_between_cores(error):
         return False
-    both_add = all(isinstance(event.instruction.op, DmaComputeOp) for event in error.conflict[:2])
-    return both_add or error.tensor in same_writes
+    lines = {event.instruction.location and event.instruction.location[:2] for event in error.conflict[:2]}
+    return any(race.values["tensor"] == error.tensor
+               and (isinstance(race, ProgramsRepeat)
+                    or {at and at[:2] for at in (race.at, race.values["location"])} == lines) for race in races)
 
 
 def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFinding:

@@ -41,7 +41,7 @@ class OperationObserver:
         self.stores = DeadStores()
         self.shadow = Float64Shadow()
         self.narrow_sums: dict[tuple[Location | None, Buffer], int] = {}
-        self.same_writes: set[str] = set()      # tensors to which all programs write the same values
+        self.races: list[NkiMlirError] = []     # what the race check of the programs has reported
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Run an operation and check its results."""

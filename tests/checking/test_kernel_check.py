@@ -459,7 +459,8 @@ def test_masks_as_subscripts_of_destinations__are_no_conditions_of_python():
 
 @pytest.mark.parametrize("form", ["same", "sums", "own"])
 def test_accesses_of_two_cores__are_judged_with_their_values(form):
-    """Only the kernel shows that both cores write the same or both add: in the streams nothing orders them."""
+    """Only the kernel shows that both cores write the same or both add: in the streams nothing orders them. A race that
+    the check of programs reports is not reported again for the streams."""
     @nki.jit
     def shared(x):
         out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm, name="out")
@@ -473,7 +474,7 @@ def test_accesses_of_two_cores__are_judged_with_their_values(form):
             nisa.dma_copy(out, nl2.multiply(tile, float(core)) if form == "own" else tile)
         return out
     report = nki_mlir.check(shared[2], x)
-    unordered, = [f for f in report.of("streams") if f.code == "NKI-STREAM-ORDER"]
-    assert unordered.severity == ("error" if form == "own" else "note")
+    unordered = [f.severity for f in report.of("streams") if f.code == "NKI-STREAM-ORDER"]
+    assert unordered == (["note"] if form == "sums" else [])
     assert report.sound is (form != "own")
     assert [f.code for f in report.of("race")] == {"same": ["NKI-SAME-WRITES"], "sums": [], "own": ["NKI-RACE-PROGRAMS"]}[form]
