@@ -40,7 +40,13 @@ class SemaphoreRange(NkiMlirError):
 
 class WrongArrays(NkiMlirError):
     code = "NKI-ARRAYS"
-    message = "{what}"
+    message = "the program has {variables} {kind}s ({names}), but is given {arrays} arrays as {kind}s"
+    fix = "give one array for each variable, in the order of their numbers"
+
+
+class WrongArray(WrongArrays):
+    message = "{name} takes a contiguous array {dtype}{shape}, got {dtype_given}{shape_given}{layout}"
+    fix = "give np.ascontiguousarray(x, np.{numpy}) with the shape {shape}"
 
 
 class SharedMemory(WrongArrays):
@@ -92,7 +98,8 @@ class Core:
         for kind, arrays in (("input", inputs), ("output", outputs)):
             variables = program.of_kind(kind)
             if len(variables) != len(arrays):
-                raise WrongArrays(what=f"the program has {len(variables)} {kind}s, {len(arrays)} arrays are given")
+                raise WrongArrays(variables=len(variables), arrays=len(arrays), kind=kind,
+                                  names=", ".join(v.name for v in variables) or "none")
             self.memory |= {v: checked(v, a) for v, a in zip(variables, arrays)}
         self.check_apart([v for v in self.memory if isinstance(v, Variable)])
         for v in program.of_kind("internal") + program.of_kind("constant"):
@@ -331,6 +338,7 @@ class Core:
 
 def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
     if array.shape != variable.shape or array.dtype != variable.dtype.numpy or not array.flags.c_contiguous:
-        raise WrongArrays(what=f"{variable.name} is a contiguous {variable.dtype}{list(variable.shape)}; got "
-                               f"{array.dtype}{list(array.shape)}")
+        layout = "" if array.flags.c_contiguous else f" with strides {array.strides}"
+        raise WrongArray(name=variable.name, dtype=variable.dtype, shape=list(variable.shape), dtype_given=array.dtype,
+                         shape_given=list(array.shape), layout=layout, numpy=variable.dtype.numpy)
     return array

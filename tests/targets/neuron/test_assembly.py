@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The text form: how instructions read, and errors with file, line and column."""
 
+import re
+
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -132,7 +134,35 @@ def test_error__says_where_and_what(old, new, line, anchor, what):
     with pytest.raises(AssemblyError) as caught:
         parse_program(text, "a.nkiasm")
     assert str(caught.value).startswith(f"a.nkiasm:{line}:{column}: error: {what}")
-    assert "[NKI-ASSEMBLY]" in str(caught.value)
+    assert re.search(r"\[NKI-ASSEMBLY\]\n(  why: .*\n)?  fix: \S", str(caught.value))
+
+
+@pytest.mark.parametrize("old, new, fix", [
+    ("TENSOR_TENSOR", "TENSOR_TENSORS", "write TENSOR_TENSOR"),
+    ("op=add dst=fp32", "opp=add dst=fp32", "write op= and its value after TENSOR_TENSOR"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64] chanels=9", "write channels, or remove it"),
+    ("rhs=fp32@0x0[1][64]", "rhs=f32@0x0[1][64]", "write fp32"),
+    ("qSyncIO0 sp 1", "qSyncIO0 qqqqqqqqqq 1", "write one of pe, act, dve, pool, sp"),
+    (".kernel k", ".kernell k", "write kernel"),
+    (".nki_isa 1\n", "", "begin the text with .nki_isa 1"),
+    (".sbuf 4096 of 212984", ".sbuf 4096 of 1", "write 4096 of 212984"),
+    ("dve 0001:", "dve 0003:", "write dve 0001: the instructions of a stream count from 0"),
+    ("S[1] (qSyncIO0)>=16", "S[0] (qSyncIO0)>=16", "write S[0] (Vector), or the number of qSyncIO0"),
+    ("imm0=0.5", "imm0=half", "write a number such as 1.0"),
+    (".output y", ".output 7", "write a name"),
+    ("++@complete", "++3@complete", "write ++@complete or --@complete for one, and +=16@complete or -=16@complete for"),
+    ("op=add dst=fp32", "op=adds dst=fp32", "give "),
+    ("ALU op=add", "ALU op=root", "use one of add, sub"),
+])
+def test_error__says_how_to_mend_the_text(old, new, fix):
+    with pytest.raises(AssemblyError) as caught:
+        parse_program(PROGRAM.replace(old, new, 1), "a.nkiasm")
+    assert f"\n  fix: {fix}" in str(caught.value)
+
+
+def test_error__unknown_name_among_many_shows_the_first():
+    with pytest.raises(AssemblyError, match=r"fix: write one of (\w+, ){12}\.\.\.$"):
+        parse_program(PROGRAM.replace("TENSOR_TENSOR", "Q" * 60_000, 1), "a.nkiasm")
 
 
 def test_lines__are_limited_in_number_and_length(monkeypatch):

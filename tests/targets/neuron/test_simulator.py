@@ -17,7 +17,7 @@ from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.execution import PADDING, element, on_padded_rows
 from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.targets.neuron.simulated_core import SemaphoreRange, WrongArrays
+from nki_mlir.targets.neuron.simulated_core import SemaphoreRange, WrongArray, WrongArrays
 from nki_mlir.targets.neuron.simulator import StepLimit, simulate
 
 from ...dialects.samples import SAMPLES
@@ -148,10 +148,17 @@ def test_seed__repeats_a_run():
 
 def test_error__wrong_arrays():
     program = parse_program(HEADER)
-    with pytest.raises(WrongArrays, match="the program has 1 outputs, 0 arrays are given"):
+    with pytest.raises(WrongArrays) as caught:
         simulate(program, [], [])
-    with pytest.raises(WrongArrays, match=r"y is a contiguous float32\[4, 8\]; got int32\[4, 8\]"):
-        simulate(program, [], [np.zeros((4, 8), np.int32)])
+    assert str(caught.value) == (
+        "error: the program has 1 output (y), but is given 0 arrays as outputs [NKI-ARRAYS]\n"
+        "  fix: give one array for each variable, in the order of their numbers")
+    columns = np.zeros((8, 4), np.float32).T
+    for array, text in ((np.zeros((4, 8), np.int32), "int32[4, 8]"), (columns, "float32[4, 8] with strides (4, 16)")):
+        with pytest.raises(WrongArray) as caught:
+            simulate(program, [], [array])
+        assert str(caught.value) == (f"error: y takes a contiguous array float32[4, 8], got {text} [NKI-ARRAYS]\n"
+                                     "  fix: give np.ascontiguousarray(x, np.float32) with the shape [4, 8]")
 
 
 def test_error__one_memory_for_two_variables():

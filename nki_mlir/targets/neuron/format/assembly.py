@@ -22,6 +22,7 @@ LONG_INTEGER = re.compile(rf"\d{{{DIGITS + 1},}}")
 DATA_LINE = 64                  # bytes of a constant in each line
 LINE_BYTES = 128                # bytes of the limit on a text for each of its lines, about those of a printed line
 CORES = 256                     # most programs of a text
+REQUIRED = {"nki_isa": f".nki_isa {VERSION}", "kernel": ".kernel NAME", "target": f".target {DEFAULT_TARGET}"}
 WIDTH = 1 << 16                 # most characters of a line that is not data: it has one instruction
 
 
@@ -131,19 +132,21 @@ class _Parser:
         for number, content in enumerate(text.split("\n"), first):
             line = assembly_operation.Line(content.rstrip("\r"), file, number)
             if len(content) > WIDTH and not content.startswith(".data "):
-                raise line.fail(f"a line has at most {WIDTH:,} characters, this has {len(content):,}")
+                raise line.fail(f"a line has at most {WIDTH:,} characters, this has {len(content):,}",
+                                "shorten it: only .data may be longer")
             if not line.skip().ended and not line.accept("//"):
                 self.check_integers(line)
                 self.line(line)
-        for required in ("nki_isa", "kernel", "target"):
+        for required in REQUIRED:
             if required not in self.declared:
-                raise line.fail(f"the text has no .{required} line", 0)
+                raise line.fail(f"the text has no .{required} line", f"begin the text with {REQUIRED[required]}", 0)
         self.finish()
 
     def check_integers(self, line: assembly_operation.Line) -> None:
         """Raise an error for a very long number: Python's conversion would raise one without a line."""
         if (number := LONG_INTEGER.search(line.text)) is not None and not line.text.lstrip().startswith(".data"):
-            raise line.fail(f"an integer has at most {DIGITS} digits, this has {len(number[0])}", number.start())
+            raise line.fail(f"an integer has at most {DIGITS} digits, this has {len(number[0])}",
+                            "write a number of at most 64 bits", number.start())
 
     def line(self, line: assembly_operation.Line) -> None:
         directive = line.accept(r"\.(\w+)")
@@ -152,10 +155,11 @@ class _Parser:
         name = directive[1]
         handler = self.variable if name in KINDS else getattr(self, f"directive_{name}", None)
         if handler is None:
-            raise line.fail(f"there is no directive .{name}")
+            names = [part for _, directive, part in (n.partition("directive_") for n in dir(self)) if directive]
+            raise line.fail(f"there is no directive .{name}", assembly_operation.similar(name, [*KINDS, *names]))
         if name in ("nki_isa", "kernel", "target", "sbuf", "psum"):
             if name in self.declared:
-                raise line.fail(f".{name} occurs twice")
+                raise line.fail(f".{name} occurs twice", "remove one of the lines")
             self.declared[name] = line
         handler(line)
         return line.end()
@@ -163,7 +167,8 @@ class _Parser:
     # -- header --------------------------------------------------------------------------------------------------------
     def directive_nki_isa(self, line: assembly_operation.Line) -> None:
         if int(line.expect(r"\d+", "a version")[0]) != VERSION:
-            raise line.fail(f"the text is of another version; this reads version {VERSION}")
+            raise line.fail(f"the text is of another version; this reads version {VERSION}",
+                            f"print the text again with this release, and write .nki_isa {VERSION}")
 
     def directive_kernel(self, line: assembly_operation.Line) -> None:
         self.program.kernel = line.expect(assembly_operation.NAME, "a name")[0]
@@ -173,17 +178,18 @@ class _Parser:
         try:
             self.machine = machine_named(self.program.target)
         except NkiMlirError as error:
-            raise line.fail(error.headline) from None
+            why, fix = error.advice
+            raise line.fail(error.headline, fix, why=why) from None
 
     def _capacity(self, line: assembly_operation.Line, limit: int) -> int:
         nbytes = int(line.expect(r"\d+", "a number of bytes")[0])
         if int(line.expect(r"of (\d+)", f"'of {limit}'")[1]) != limit:
-            raise line.fail(f"this target has {limit} bytes per partition")
+            raise line.fail(f"this target has {limit} bytes per partition", f"write {nbytes} of {limit}")
         return nbytes
 
     def _machine(self, line: assembly_operation.Line) -> Machine:
         if "target" not in self.declared:
-            raise line.fail("the .target must come first")
+            raise line.fail("the .target must come first", "write the .target line before this one")
         return self.machine
 
     def directive_sbuf(self, line: assembly_operation.Line) -> None:
@@ -196,28 +202,29 @@ class _Parser:
         kind = line.text[line.start + 1:line.at]
         name = line.expect(assembly_operation.NAME, "a name")[0]
         if name in self.variables:
-            raise line.fail(f"variable {name} is declared twice")
+            raise line.fail(f"variable {name} is declared twice", "rename one of the variables")
         dtype = assembly_operation.element_type(line, line.expect(r"(\w+)\[", "a type such as fp32[128,512]")[1])
         extents = line.expect(r"([\d,]*)\]", "extents")[1]
         try:
             shape = tuple(int(n) for n in extents.split(",")) if extents else ()
         except ValueError:
-            raise line.fail(f"'{extents}' are not extents") from None
+            raise line.fail(f"'{extents}' are not extents", "write them as in [128,512]") from None
         index = int(line.expect(r"\d+", "a number")[0])
         self.variables[name] = Variable(name, kind, index, shape, dtype)
         self.program.variables.append(self.variables[name])
 
     def directive_data(self, line: assembly_operation.Line) -> None:
         if not self.program.variables:
-            raise line.fail("data follow a .constant")
+            raise line.fail("data follow a .constant", "declare the .constant before its data")
         digits = line.expect(r"[0-9a-f]+", "hexadecimal bytes")[0]
         if len(digits) % 2:
-            raise line.fail(f"expected two digits for each byte, found {len(digits):,} digits")
+            raise line.fail(f"expected two digits for each byte, found {len(digits):,} digits",
+                            "add or remove a digit")
         self.program.variables[-1].data.extend(bytes.fromhex(digits))
 
     def _numbered(self, line: assembly_operation.Line, entries: Sequence[object]) -> None:
         if int(line.expect(r"\d+", "a number")[0]) != len(entries):
-            raise line.fail(f"the numbers count from 0: the next one is {len(entries)}")
+            raise line.fail(f"the numbers count from 0: the next one is {len(entries)}", f"write {len(entries)}")
 
     def directive_note(self, line: assembly_operation.Line) -> None:
         self.program.notes.append(line.expect(r".+", "a text")[0])
@@ -225,7 +232,8 @@ class _Parser:
     def directive_live(self, line: assembly_operation.Line) -> None:
         live = DeviceLiveRange.read(line.expect(r".+", "a live range")[0])
         if live is None:
-            raise line.fail("a live range is NAME MEMORY ADDRESS PARTITIONS*BYTES ENGINE:FIRST-LAST ...")
+            raise line.fail("a live range is NAME MEMORY ADDRESS PARTITIONS*BYTES ENGINE:FIRST-LAST ...",
+                            "write for example .live t sbuf 0x0 128*4 dve:2-5, or remove the line")
         self.program.live.append(live)
 
     def directive_semaphore(self, line: assembly_operation.Line) -> None:
@@ -240,33 +248,37 @@ class _Parser:
     def engine_named(self, line: assembly_operation.Line) -> Engine:
         name = line.expect(r"\w+", "an engine")[0]
         if name not in BY_ASM:
-            raise line.fail(f"there is no engine {name}; there are {', '.join(BY_ASM)}")
+            raise line.fail(f"there is no engine {name}; there are {', '.join(BY_ASM)}",
+                            assembly_operation.similar(name, BY_ASM))
         return BY_ASM[name]
 
     def directive_stream(self, line: assembly_operation.Line) -> None:
         self.engine = self.engine_named(line)
         if self.program.streams[self.engine]:
-            raise line.fail(f"the stream of {self.engine.asm} occurs twice")
+            raise line.fail(f"the stream of {self.engine.asm} occurs twice", "write its instructions below one .stream")
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def instruction(self, line: assembly_operation.Line) -> None:
         if self.engine is None:
-            raise line.fail("an instruction precedes the first .stream", line.at)
+            raise line.fail("an instruction precedes the first .stream",
+                            "write .stream and the engine, for example .stream dve, before the instructions", line.at)
         self._machine(line)
         engine, stream = self.engine, self.program.streams[self.engine]
         line.expect(rf"{engine.asm}\b", f"'{engine.asm}'")
         if int(line.expect(r"(\d+):", "an index such as 0012:")[1]) != len(stream):
-            raise line.fail(f"the index of this instruction is {len(stream):04d}")
+            raise line.fail(f"the index of this instruction is {len(stream):04d}",
+                            f"write {engine.asm} {len(stream):04d}: the instructions of a stream count from 0")
         waits: list[Wait] = []
         while (number := self.semaphore(line)) is not None:
             if len(waits) == WAITS:
-                raise line.fail(f"an instruction has at most {WAITS} waits")
+                raise line.fail(f"an instruction has at most {WAITS} waits",
+                                "let an EVENT_SEMAPHORE before it wait for some of the semaphores")
             waits.append(Wait(number, int(line.expect(r">=(\d+)", ">= and a value")[1])))
         mnemonic = line.expect(r"[A-Z]\w*", "a mnemonic")[0]
         line.named = line.start
         cls = by_mnemonic().get(mnemonic)
         if cls is None:
-            raise line.fail(f"there is no instruction {mnemonic}")
+            raise line.fail(f"there is no instruction {mnemonic}", assembly_operation.similar(mnemonic, by_mnemonic()))
         fields = self.fields(line)
         update = None
         if (number := self.semaphore(line)) is not None:
@@ -285,15 +297,18 @@ class _Parser:
             return None
         number, semaphores = int(match[1]), self.program.semaphores
         if number >= len(semaphores):
-            raise line.fail(f"there is no semaphore {number}")
+            raise line.fail(f"there is no semaphore {number}",
+                            f"declare it before the streams: .semaphore {number} {match[2]}")
         if semaphores[number].name != match[2]:
-            raise line.fail(f"semaphore {number} is {semaphores[number].name}, not {match[2]}")
+            raise line.fail(f"semaphore {number} is {semaphores[number].name}, not {match[2]}",
+                            f"write S[{number}] ({semaphores[number].name}), or the number of {match[2]}")
         return number
 
     def amount(self, line: assembly_operation.Line) -> int:
         match = line.expect(r"(\+\+|--|\+=|-=)(\d*)@complete", "an update such as ++@complete")
         if (match[1] in ("++", "--")) == bool(match[2]):
-            raise line.fail(f"'{match[0]}' is not an update")
+            raise line.fail(f"'{match[0]}' is not an update", "write ++@complete or --@complete for one, and "
+                            "+=16@complete or -=16@complete for another amount")
         size = int(match[2] or 1)
         return size if match[1][0] == "+" else -size
 
@@ -305,7 +320,7 @@ class _Parser:
         fields_by_name: dict[str, assembly_operation.Text] = {}
         while (match := line.accept(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')) is not None:
             if match[1] in fields_by_name:
-                raise line.fail(f"{match[1]} occurs twice")
+                raise line.fail(f"{match[1]} occurs twice", f"write {match[1]}= once")
             fields_by_name[match[1]] = assembly_operation.Text(match[2], line, match.start(2))
         return fields_by_name
 
@@ -316,7 +331,9 @@ class _Parser:
         try:
             validator.header()
         except NkiMlirError as error:
-            raise header.fail(error.headline, 0) from None
+            why, fix = error.advice
+            raise header.fail(error.headline, fix, 0, why) from None
         for engine in program.streams:
             for pc, error_found in validator.stream(engine):
-                raise self.lines[engine, pc].fail(error_found.headline, 0)
+                why, fix = error_found.advice
+                raise self.lines[engine, pc].fail(error_found.headline, fix, 0, why)

@@ -6,7 +6,7 @@ The text has the attributes that differ from their defaults, and the tiles by fi
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Registe
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BY_ASM, DType
+from nki_mlir.similar_names import nearest
 from nki_mlir.targets.neuron.validate import RANK
 
 NAME = r"[A-Za-z_][\w.]*"
@@ -34,6 +35,7 @@ class NotEmittable(NkiMlirError):
 class AssemblyError(NkiMlirError):
     code = "NKI-ASSEMBLY"
     message = "{what}"
+    fix = "{fix}"
 
 
 # -- printing ----------------------------------------------------------------------------------------------------------
@@ -141,6 +143,7 @@ def byte_text(offset: int) -> str:
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 SHOWN = 200                     # most characters of a text in an error
+LISTED = 12                     # most names in one
 TERMS = 2 * REGISTERS           # most terms of an address: each register adds bytes, and partitions
 _SPACES = re.compile(" +").match
 _pattern = cache(re.compile)         # memoize the few patterns: the memo of ``re`` is slower
@@ -148,6 +151,13 @@ _pattern = cache(re.compile)         # memoize the few patterns: the memo of ``r
 
 def shortened(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    """Return the fix for an unknown name: the most similar one of the known names, or the first of them."""
+    listed = [*names]
+    several = "one of " + ", ".join(listed[:LISTED]) + ", ..." * (len(listed) > LISTED)
+    return f"write {nearest(name[:SHOWN], listed) or several}"
 
 
 class Line:
@@ -158,9 +168,9 @@ class Line:
         self.start = 0                          # column of the last token
         self.named = 0                          # column of the mnemonic
 
-    def fail(self, complaint: str, at: int | None = None) -> AssemblyError:
+    def fail(self, complaint: str, fix: str, at: int | None = None, why: str = "") -> AssemblyError:
         column = self.start if at is None else at
-        error = AssemblyError(what=complaint)
+        error = AssemblyError(what=complaint, fix=fix, why=why)
         error.located(Location(self.file, self.number, column))
         return error
 
@@ -185,12 +195,13 @@ class Line:
         match = self.accept(pattern)
         if match is None:
             actual = self.text[self.at:].split(" ")[0] or "the end of the line"
-            raise self.fail(f"expected {expected}, found '{shortened(actual)}'", self.at)
+            raise self.fail(f"expected {expected}, found '{shortened(actual)}'", f"write {expected}", self.at)
         return match
 
     def end(self) -> None:
         if not self.skip().ended:
-            raise self.fail(f"unexpected '{shortened(self.text[self.at:])}'", self.at)
+            raise self.fail(f"unexpected '{shortened(self.text[self.at:])}'",
+                            "remove it: the line is complete before it", self.at)
 
 
 class Text:
@@ -199,13 +210,16 @@ class Text:
     def __init__(self, value: str, line: Line, column: int) -> None:
         self.value, self.line, self.column = value, line, column
 
-    def fail(self, complaint: str) -> AssemblyError:
-        return self.line.fail(f"{complaint}, found '{shortened(self.value)}'", self.column)
+    def fail(self, complaint: str, fix: str) -> AssemblyError:
+        return self.line.fail(f"{complaint}, found '{shortened(self.value)}'", fix, self.column)
+
+    def expected(self, form: str, fix: str = "") -> AssemblyError:
+        return self.fail(f"expected {form}", fix or f"write {form}")
 
     def match(self, pattern: str, expected: str) -> re.Match[str]:
         match = re.fullmatch(pattern, self.value)
         if match is None:
-            raise self.fail(f"expected {expected}")
+            raise self.expected(expected)
         return match
 
     def number(self) -> int:
@@ -220,19 +234,23 @@ Fields = dict[str, Text]
 
 def element_type(text: Text | Line, name: str) -> DType:
     if name not in BY_ASM:
-        raise text.fail(f"there is no element type {name}")
+        raise text.fail(f"there is no element type {name}", similar(name, BY_ASM))
     return BY_ASM[name]
 
 
-def none_left(cls: "type[Op | Control]", fields: Fields) -> None:
+def none_left(cls: "type[Op | Control]", fields: Fields, names: Iterable[str]) -> None:
     for name, text in fields.items():
-        raise text.fail(f"{cls.mnemonic} has no field {name}")
+        raise text.fail(f"{cls.mnemonic} has no field {name}", f"{similar(name, names)}, or remove it")
 
 
 def register(text: Text, number: str) -> Register:
     if int(number) >= REGISTERS:
-        raise text.fail(f"there are registers r0 to r{REGISTERS - 1}")
+        raise text.fail(f"there are registers r0 to r{REGISTERS - 1}", "use a register with a lower number")
     return Register(int(number))
+
+
+def needs(line: Line, cls: "type[Op | Control]", name: str) -> AssemblyError:
+    return line.fail(f"{cls.mnemonic} needs {name}=", f"write {name}= and its value after {cls.mnemonic}", line.named)
 
 
 class OperationReader:
@@ -251,9 +269,11 @@ class OperationReader:
         dtype = element_type(text, match[1])
         steps, counts = ([int(n) for n in part.split(",") if n] for part in match.group(3, 4))
         if len(steps) != len(counts) or min(counts, default=1) < 1:
-            raise text.fail("expected a step for each count, and positive counts")
+            raise text.expected("a step for each count, and positive counts",
+                                "write as many steps as counts: fp32@0x0[1,64][64,2]")
         if len(steps) >= RANK:
-            raise text.fail(f"expected at most {RANK - 1} steps")
+            raise text.expected(f"at most {RANK - 1} steps", "join dimensions whose elements follow each other, or use "
+                                "several instructions")
         dims = tuple(zip(steps, counts))[::-1]
         space, variable, partition, free = self.address(text, match[2], dtype)
         if space == HBM:
@@ -261,9 +281,11 @@ class OperationReader:
             return program.hbm_tile(variable, Access(dtype, None, free, dims))
         lanes = int(match[5]) if match[5] else channels
         if not lanes:
-            raise text.fail("expected channels= in the instruction, or *partitions at the tile")
+            raise text.expected("channels= in the instruction, or *partitions at the tile",
+                                "write for example channels=128 after the operands")
         if lanes < 0:
-            raise text.fail(f"channels={lanes} is not a number of partitions: expected 1 or more")
+            raise text.fail(f"channels={lanes} is not a number of partitions: expected 1 or more", "write the number "
+                            "of partitions of the tiles on chip, for example channels=128")
         dims = ((0 if match[6] else 1, lanes), *dims)
         return program.on_chip_tile(space, Access(dtype, partition, free, dims), self.machine)
 
@@ -271,13 +293,14 @@ class OperationReader:
         """Parse an address to (memory, variable, partition, free offset in elements)."""
         match = re.match(rf"(0x[0-9a-f]+)|({NAME})", start)
         if match is None:
-            raise text.fail("expected an address or a variable")
+            raise text.expected("an address or a variable", "write an address such as 0x28000, or a declared name")
         space, variable, partition, byte = HBM, None, 0, 0
         if match[1]:
             space, partition, byte = program.split_address(int(match[1], 16))
         else:
             if match[2] not in self.variables:
-                raise text.fail(f"there is no variable {match[2]}")
+                raise text.fail(f"there is no variable {match[2]}", "declare it before the streams, for example "
+                                f".internal {match[2]} fp32[128,512] 0")
             variable = self.variables[match[2]]
         lanes: list[tuple[int, int]] = []
         terms: list[tuple[int, int]] = []
@@ -285,7 +308,8 @@ class OperationReader:
         while at < len(start):
             term = TERM.match(start, at)
             if term is None:
-                raise text.fail("expected terms such as +0x40, +2p or +64*r1")
+                raise text.expected("terms such as +0x40, +2p or +64*r1", "add bytes as +0x40, partitions as +2p, "
+                                    "registers times bytes as +64*r1, and times partitions as +2*r1p")
             sign, at = (-1 if term[1] == "-" else 1), term.end()
             if term[2]:
                 byte += sign * int(term[2], 16)
@@ -294,10 +318,11 @@ class OperationReader:
             else:
                 (lanes if term[6] else terms).append((self.symbol(text, term[5]), sign * int(term[4])))
             if len(lanes) + len(terms) > TERMS:
-                raise text.fail(f"expected at most {TERMS} registers")
+                raise text.expected(f"at most {TERMS} registers", "add the terms of a register to one term")
         size = dtype.itemsize
         if byte % size or any(c % size for _, c in terms):
-            raise text.fail(f"expected offsets that are multiples of the {size} bytes of an element")
+            raise text.expected(f"offsets that are multiples of the {size} bytes of an element",
+                                f"begin at a multiple of {size} bytes, and multiply registers by one")
         return (space, variable, Linear(partition, tuple(sorted(lanes))),
                 Linear(byte // size, tuple(sorted((k, c // size) for k, c in terms))))
 
@@ -307,21 +332,21 @@ class OperationReader:
         line, fields, values = self.line, self.fields, dict[str, Any]()
         for name, kind in cls.kinds().items():
             if name not in fields:
-                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
+                raise needs(line, cls, name)
             text = fields.pop(name)
             if kind is str:
                 values[name] = text.value
             elif kind is Tile:
                 values[name] = self.tile(text, None)
                 if self.registers:
-                    raise text.fail("expected a fixed address")
+                    raise text.expected("a fixed address", "leave out the terms of registers")
             elif kind in (Register, Scalar) and text.value.startswith("r"):
                 values[name] = register(text, text.match(r"r(\d+)", "a register")[1])
             elif kind is Register:
-                raise text.fail("expected a register")
+                raise text.expected("a register", "write a register such as r1")
             else:
                 values[name] = Label(text.number()) if kind is Label else text.number()
-        none_left(cls, fields)
+        none_left(cls, fields, cls.kinds())
         return cls(**values)
 
     def operation(self, cls: type[Op], engine: Engine) -> Op:
@@ -333,13 +358,13 @@ class OperationReader:
             if name in fields:
                 values[name] = self.attribute(fields.pop(name), kind)
             elif name not in cls.defaults:
-                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
+                raise needs(line, cls, name)
         for field in cls.tiles:
             if field.name in fields:
                 values[field.name] = self.tile(fields.pop(field.name), channels)
             elif not field.optional:
-                raise line.fail(f"{cls.mnemonic} needs {field.name}=", line.named)
-        none_left(cls, fields)
+                raise needs(line, cls, field.name)
+        none_left(cls, fields, [*cls.attributes, *(field.name for field in cls.tiles), "channels", "descriptors"])
         op = cls(symbols=tuple(self.registers), **values)
         if runs is not None:
             self.check_descriptors(runs, op)
@@ -354,7 +379,7 @@ class OperationReader:
             counts = None
         expected = "{}*{}".format(*counts) if counts else "none"
         if text.value != expected:
-            raise text.fail(f"expected descriptors={expected}")
+            raise text.expected(f"descriptors={expected}", f"write descriptors={expected}, or leave it out")
 
     def attribute(self, text: Text, kind: type) -> object:
         if kind is tuple:
@@ -368,9 +393,9 @@ class OperationReader:
         try:
             value = read(text.value)
         except ValueError:
-            raise text.fail(f"expected a {kind.__name__}") from None
+            raise text.expected(f"a {kind.__name__}", f"write a number such as {kind(1)}") from None
         if kind is bool and value not in (0, 1):
-            raise text.fail("expected 0 or 1")
+            raise text.expected("0 or 1")
         return kind(value)
 
     @staticmethod
@@ -380,7 +405,7 @@ class OperationReader:
         try:
             return str(json.loads(text.value))
         except ValueError:
-            raise text.fail("expected text in quotation marks") from None
+            raise text.expected("text in quotation marks", "escape characters as in JSON") from None
 
     def linear(self, text: Text) -> Linear:
         match = text.match(rf"({INTEGER})((?:{FORM_TERM.pattern})*)", "a form such as 3+4*d0")
