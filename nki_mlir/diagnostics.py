@@ -44,7 +44,7 @@ shown: dict[str | tuple[str, type[Warning], int], int] = {}
 def warn_once(text: str, category: type[Warning], at: Location | None) -> None:
     """Warn at the kernel's line; the same warning is shown once a line."""
     where = at or Location("<unknown>", 0, 0)
-    warnings.warn_explicit(text, category, where.file, where.line, registry=shown)
+    warnings.warn_explicit(with_singulars(text), category, where.file, where.line, registry=shown)
 
 
 def kernel_line() -> Location | None:
@@ -71,6 +71,19 @@ def printable(text: str) -> str:
     """Return the text with escapes for what would change the terminal that shows it: texts quote names and strings of
     inputs."""
     return re.sub(_UNPRINTABLE, lambda match: repr(match[0])[1:-1], text)
+
+
+# Nouns that texts count: templates have their plurals.
+_SINGULARS = {"axes": "axis", "indices": "index", "copies": "copy", **{f"{noun}s": noun for noun in (
+    "argument array byte bit character choice column core digit dimension element engine input instruction iteration "
+    "kernel line operand operation operator output parameter partition product program queue rank register result row "
+    "second semaphore slice source step stream subscript tensor test tile transfer value variable").split()}}
+_ONE = re.compile(rf"(?<![\w.,:-])(?<!to )(?<!and )1 ({'|'.join(_SINGULARS)})\b")
+
+
+def with_singulars(text: str) -> str:
+    """Return the text with the singular of each counted noun after the number 1: 1 element, 2 elements."""
+    return _ONE.sub(lambda match: f"1 {_SINGULARS[match[1]]}", text)
 
 
 def text_of(error: BaseException) -> str:
@@ -142,16 +155,17 @@ class NkiMlirError(Exception):
     def advice(self) -> tuple[str, str]:
         """The reason for the rule, and the fix: those of the class, unless ``values`` have a more precise ``fix``."""
         if fix := self.values.get("fix"):
-            return self.values.get("why", self.why), fix
+            return self.values.get("why", self.why), with_singulars(fix)
         return self._filled(self.why), self._filled(self.fix)
 
     def _filled(self, template: str) -> str:
         """Return a template with the values. The size of a number replaces more digits than Python prints: a message of
         megabytes would help nobody, and take minutes."""
         try:
-            return template.format(**self.values)
+            text = template.format(**self.values)
         except ValueError:
-            return _SHORT_VALUES.vformat(template, (), self.values)
+            text = _SHORT_VALUES.vformat(template, (), self.values)
+        return with_singulars(text)
 
     @property
     def name(self) -> str:

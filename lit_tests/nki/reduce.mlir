@@ -2,7 +2,7 @@
 // RUN: not nki-opt %s --reduce --test=false 2>&1 | FileCheck %s --check-prefix=REFUSED
 // RUN: not nki-opt %s --reduce 2>&1 | FileCheck %s --check-prefix=TEST
 
-// CHECK: characters: 1 lines, {{[0-9]+}} characters after {{[0-9]+}} tests
+// CHECK: characters: 1 line, {{[0-9]+}} characters after {{[0-9]+}} tests
 // CHECK: nki.unary{{.}}(%b
 
 // REFUSED: error: --test does not end with status 0 on {{.*}}reduce.mlir as it is

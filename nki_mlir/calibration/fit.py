@@ -89,8 +89,8 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
     relative = matrix / np.where(scale, scale, 1.0)
     normal = relative.T @ relative              # singular, too, where times differ by many orders of magnitude
     if not scale.all() or np.linalg.matrix_rank(normal) < len(normal):
-        raise BadMeasurements.at_line(file, 1, f"{len(rows)} rows of {name} do not determine its cost: measure "
-                              "every case")
+        raise BadMeasurements.at_line(file, 1, f"{len(rows)} rows of {name} cannot determine its cost: "
+                              "measure every case")
     values, *_ = np.linalg.lstsq(relative, np.ones(len(rows)), rcond=None)
     off = relative @ values - 1.0
     free = max(1, len(rows) - len(values))

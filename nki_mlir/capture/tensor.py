@@ -287,7 +287,7 @@ class View:
         one dimension."""
         shape = tuple(shape)
         if math.prod(shape) != math.prod(self.shape):
-            raise errors.BadReshape(what=f"{math.prod(self.shape)} elements of shape {self.shape} do not reshape to "
+            raise errors.BadReshape(what=f"shape {self.shape} of {math.prod(self.shape)} elements does not reshape to "
                                     f"{shape}")
         lanes = next((k for k, d in enumerate(self.dims) if d.partition), None)
         if not self.buffer.on_chip or lanes is None:

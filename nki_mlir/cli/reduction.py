@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nki_mlir.cli.source import SourceError
+from nki_mlir.diagnostics import with_singulars
 from nki_mlir.plain_text import plain_text
 
 OPENING, CLOSING = "([{", ")]}"
@@ -55,8 +56,8 @@ def reduce_file(source: str, text: str, command: str) -> str:
             raise SourceError(f"--test does not end with status 0 on {source} as it is: the command must accept a "
                               "file that shows the mistake; '! COMMAND' accepts the files on which COMMAND fails")
         smaller = reduced(text, accepted, suffix == ".py")
-    print(f"{len(text.splitlines())} lines, {len(text)} characters: {len(smaller.splitlines())} lines, {len(smaller)} "
-          f"characters after {len(verdicts)} tests", file=sys.stderr)
+    print(with_singulars(f"{len(text.splitlines())} lines, {len(text)} characters: {len(smaller.splitlines())} lines, "
+                         f"{len(smaller)} characters after {len(verdicts)} tests"), file=sys.stderr)
     return smaller
 
 

@@ -344,7 +344,7 @@ def inputs_for(inputs: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
 def named_values(names: Sequence[str], positional: list[object], keywords: dict[str, object]) -> dict[str, object]:
     """Map the names of inputs to the arguments for them. Raise ``TooManyArguments`` for an argument without input."""
     if len(positional) > len(names):
-        raise TooManyArguments(what=f"{len(positional)} values are given for {len(names)} inputs",
+        raise TooManyArguments(what=f"got {len(positional)} values for {len(names)} inputs",
                                names=", ".join(names))
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:

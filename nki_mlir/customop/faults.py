@@ -105,7 +105,7 @@ class FreeNotTcm(Fault):
 class Leaked(KernelWarning):
     kind, fields = "leak", ("block",)
     code = "NKI-GPSIMD-LEAK"
-    message = "{block} bytes of tightly coupled memory are allocated here and never freed"
+    message = "this allocation of {block} bytes of tightly coupled memory is never freed"
     why = "the pool of a core has 16,384 bytes and is not emptied between calls on the device"
     fix = "free it with torch::neuron::tcm_free before the kernel returns"
 
@@ -207,7 +207,7 @@ class Unwritten(KernelWarning):
 class Overlapping(KernelWarning):
     kind, fields = "overlap", ("elements", "begin", "a", "b")
     code = "NKI-GPSIMD-OVERLAP"
-    message = "{elements} elements of the output are written by more than one core"
+    message = "more than one core writes {elements} elements of the output"
     why = "cores {a} (in {other}) and {b} both write element {begin}; which value remains is not defined"
     fix = "give each core its own part; offsets count elements of the flat tensor"
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, with_singulars
 from nki_mlir.stepping.moment import Moment, ShownTile
 
 NOT_FINITE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"nan": np.isnan, "inf": np.isinf}
@@ -151,7 +151,7 @@ class Debugger:
             positions = NOT_FINITE[name](wide)
             if positions.any():
                 index = [int(k) for k in np.argwhere(positions)[0]]
-                return f"{name} in {int(positions.sum())} elements of {tile.name}, the first at {index}"
+                return with_singulars(f"{name} in {int(positions.sum())} elements of {tile.name}, the first at {index}")
         return ""
 
     # -- what commands do ----------------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def test_as_printed__runs_and_is_flagged(folder):
     out, err = run(folder, "timed.py", setting, quick, CHECK)
     assert "C++ giou: 0." in out and "equal to the kernel's: False" in out
     leak, writes, request = (line_of(folder, t) for t in ("float *tcm_output", "t_out_tcm_acc.tcm_to_tensor", "get_dst_tensor"))
-    assert f"giou.cpp:{leak}: Leaked: 4096 bytes of tightly coupled memory are allocated here and never freed" in err
-    assert f"giou.cpp:{writes}: Overlapping: 33,408 elements of the output are written by more than one core" in err
+    assert f"giou.cpp:{leak}: Leaked: this allocation of 4096 bytes of tightly coupled memory is never freed" in err
+    assert f"giou.cpp:{writes}: Overlapping: more than one core writes 33,408 elements of the output" in err
     assert f"giou.cpp:{request}: Unwritten: 228,480 of the 262,144 elements of the output are never written" in err
 
 

@@ -274,7 +274,7 @@ def test_an_index_tensor_has_as_many_positions_as_its_extent():
     for function, text in (
             (lambda: arange(4)[4], "subscript 4 is outside of an index tensor's axis with 4 positions"),
             (lambda: arange(4)[-5], "subscript -5 is outside of an index tensor's axis with 4 positions"),
-            (lambda: arange(4)[0, 0], "a tensor of 1 dimensions is indexed by 2 subscripts"),
+            (lambda: arange(4)[0, 0], "a tensor of 1 dimension is indexed by 2 subscripts"),
             (lambda: iter(loop()), "a loop iterates over an index, which is one number"),
             (lambda: iter(arange(4) % 3), "an index tensor is taken modulo 3")):
         with pytest.raises(KernelError, match=re.escape(text)):

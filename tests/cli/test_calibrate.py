@@ -172,7 +172,7 @@ def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
     *((f"kernel,reps,elements,ns\ntransfers,{row}\n", f"device.csv:2:1: error: '{f'transfers,{row}'[:80]}': numbers are from 1e-09 to 1e+15")
       for row in ("1,2,1e20", "1,2,1e-320", "1000000000000000000000,2,3", "1,1" + "0" * 400 + ",3")),
     ("kernel,reps,elements,ns\nvector_stream,1,200,3\n",
-     "device.csv:1:1: error: 1 rows of vector_stream do not determine its cost: measure every case")])
+     "device.csv:1:1: error: 1 row of vector_stream cannot determine its cost: measure every case")])
 def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
     file = tmp_path / "device.csv"
     file.write_text(text)
@@ -195,7 +195,7 @@ def test_times_that_do_not_grow_are_an_error(measured, tmp_path, capsys):
     file = tmp_path / "device.csv"
     file.write_text("\n".join(csv_lines(one._replace(ns=1000.0) for one in measured)))
     assert main([str(file)]) == 1
-    assert ("device.csv:1:1: error: vector_stream of 1 elements takes 1000 ns with 384 repetitions, 1000 ns with 32: time grows "
+    assert ("device.csv:1:1: error: vector_stream of 1 element takes 1000 ns with 384 repetitions, 1000 ns with 32: time grows "
             "with repetitions [NKI-CALIBRATE-CSV]") in capsys.readouterr().err
 
 
@@ -203,7 +203,7 @@ def test_a_time_that_exceeds_the_others_by_far_is_an_error(measured, tmp_path, c
     file, (first, second, *others) = tmp_path / "device.csv", measured
     file.write_text("\n".join(csv_lines([first, second._replace(ns=1e15), *others])))
     assert main([str(file)]) == 1
-    assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ do not determine its cost", capsys.readouterr().err)
+    assert re.match(r".*device\.csv:1:1: error: \d+ rows of \w+ cannot determine its cost", capsys.readouterr().err)
 
 
 def test_a_spreadsheet_may_have_written_the_file(measured, tmp_path, capsys):
@@ -259,5 +259,5 @@ def test_least_squares__of_exact_times_are_the_coefficients(seed):
 ])
 def test_least_squares__of_rows_that_do_not_decide_them_is_an_error(features):
     rows = [Measurement("k", number, 1, 5.0 + number) for number in range(len(features))]
-    with pytest.raises(BadMeasurements, match=rf"{len(rows)} rows of k do not determine its cost: measure every case"):
+    with pytest.raises(BadMeasurements, match=rf"{len(rows)} rows? of k cannot determine its cost: measure every case"):
         least_squares("k", rows, lambda row: features[row.reps], "-")

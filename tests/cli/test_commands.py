@@ -314,7 +314,7 @@ def test_inputs_of_a_graph_that_no_argument_gives(tmp_path, capsys):
     native, streams = np.load(f"{tmp_path}/jit.npz"), np.load(f"{tmp_path}/isa.npz")
     assert np.ptp(native["result_0"]) > 0.01
     np.testing.assert_array_equal(native["result_0"], streams["result_0"])
-    for more, message in ((["b=3"], "there is no input 'b'"), (["1"] * 4, "4 values are given for 3 inputs")):
+    for more, message in ((["b=3"], "there is no input 'b'"), (["1"] * 4, "got 4 values for 3 inputs")):
         assert run.main([graph, *(text for value in more for text in ("--arg", value))]) == 1
         assert message in capsys.readouterr().err
 

@@ -205,7 +205,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8
     (run_command, ["examples/mlir/tensor_add.mlir", "--target=trn9"], "there is no target named 'trn9'"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--grid=2"], "a module has a grid already"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--arg", "z=256x1024xf32"], "there is no input 'z'"),
-    (run_command, ["examples/mlir/tensor_add.mlir", *["--arg", "256x1024xf32"] * 3], "3 values are given for 2 inputs"),
+    (run_command, ["examples/mlir/tensor_add.mlir", *["--arg", "256x1024xf32"] * 3], "got 3 values for 2 inputs"),
     (run_command, [KERNEL_FILE, "--arg", "window=2", "--arg", "window=4"], SECOND_VALUE),
     (translate, ["--import-python", "examples/mlir/tensor_add.mlir"], "tensor_add.mlir is not a Python file"),
     (translate, ["--disassemble", "no-such-file.neff"], "cannot read no-such-file.neff: No such file or directory")])

@@ -189,7 +189,7 @@ def test_outputs_have_the_names_of_the_caller(tmp_path):
     written.execute({"x": X, "y": Y}, outputs)
     assert np.array_equal(outputs["hbm_tensor_0"], X * 4 + 3)
     assert np.array_equal(driver.run_from_bir(bir, options, {"x": X, "y": Y}, Recorder()), X * 4 + 3)
-    with pytest.raises(TypeError, match="2 output names for 1 outputs"):
+    with pytest.raises(TypeError, match="2 output names for 1 output"):
         driver.compile_to_bir(affine, inputs=inputs, output_names=["a", "b"])
 
 

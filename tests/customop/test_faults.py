@@ -132,7 +132,7 @@ def test_coherent_and_quiet_use__is_no_finding(one, x, name):
 
 
 WARNED = [
-    ("leak", "leak", "100 bytes of tightly coupled memory are allocated here and never freed"),
+    ("leak", "leak", "this allocation of 100 bytes of tightly coupled memory is never freed"),
     ("coherence_verbose", "coherence-verbose",
      "an element accessor is opened while 0 element accessors, 1 read and 0 write streams are open"),
     ("unwritten", "unwritten", "32 of the 512 elements of the output are never written, first element 15"),
@@ -152,7 +152,7 @@ def test_warning__is_pythons_at_the_line_of_the_source(one, x, name, mark, text)
 def test_warning__made_an_error_has_its_place(one, x):
     with warnings.catch_warnings():
         warnings.simplefilter("error", KernelWarning)
-        with pytest.raises(faults.Leaked, match=rf"faults.cpp:{marked('faults.cpp', 'leak')}:\d+: warning: 100 bytes"):
+        with pytest.raises(faults.Leaked, match=rf"faults.cpp:{marked('faults.cpp', 'leak')}:\d+: warning: this allocation of 100 bytes"):
             misuse(one, x, "leak")
 
 
@@ -182,7 +182,7 @@ def test_cores_that_write_one_place__are_named(many, x, threads):
     with customop.engine(threads=threads), pytest.warns(KernelWarning) as caught:
         many.cores(x, 3)
     overlap, missing = (w.message for w in caught)
-    assert overlap.headline == "224 elements of the output are written by more than one core (all 8 cores)"
+    assert overlap.headline == "more than one core writes 224 elements of the output (all 8 cores)"
     line = marked("faults.cpp", "overlap")
     assert file_and_line(overlap) == ("faults.cpp", line)
     assert re.search(rf"cores 0 \(in .*faults.cpp:{line}\) and 1 both write element 32;", str(overlap))
@@ -203,7 +203,7 @@ def test_leak_of_one_core__names_it(many, x):
 
 
 def test_function_that_writes_the_output_on_all_cores__overlaps(many, x):
-    with pytest.warns(faults.Overlapping, match="512 elements of the output are written by more than one") as caught:
+    with pytest.warns(faults.Overlapping, match="more than one core writes 512 elements of the output") as caught:
         many.cores(x, 7)
     assert caught[0].lineno == marked("faults.cpp", "overlap (fill)")
 

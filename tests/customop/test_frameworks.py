@@ -123,7 +123,7 @@ def test_findings__come_through(torch, custom_op, build):
     custom_op.load_library(build("faults").path)
     with pytest.raises(customop.Fault, match=r"faults.cpp:\d+:3: error: a transfer of 8 elements"):
         torch.ops.faulty.misuse(torch.zeros(32, 16), 0)
-    with pytest.warns(Leaked, match="100 bytes of tightly coupled memory are allocated here and never freed"):
+    with pytest.warns(Leaked, match="this allocation of 100 bytes of tightly coupled memory is never freed"):
         torch.ops.faulty.misuse(torch.zeros(32, 16), 14)
 
 

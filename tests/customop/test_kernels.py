@@ -194,7 +194,7 @@ def test_mistakes__are_at_the_call_in_the_kernel(giou, build):
         on_chip(BOXES)
     with pytest.raises(WrongArgumentDtype, match=r"argument 0 of spreading.* has dtype uint32"):
         of_integers(np.zeros(3, np.uint32))
-    with pytest.raises(WrongArity, match=r"giou\(Tensor, Tensor\) is called with 1 arguments; it takes 2"):
+    with pytest.raises(WrongArity, match=r"giou\(Tensor, Tensor\) is called with 1 argument; it takes 2"):
         too_few(BOXES)
     assert TooManyTensors(signature="f", limit=6).headline.endswith("its instruction can have at most 6 tensors")
 

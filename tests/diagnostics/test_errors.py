@@ -7,7 +7,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nki_mlir.diagnostics import Location, NkiMlirError
+import pytest
+
+from nki_mlir.diagnostics import Location, NkiMlirError, with_singulars
 from nki_mlir.files import name_source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +83,23 @@ def test_number_of_too_many_digits__has_its_size_in_their_place():
                               "<int of 3,000,001 bits>, <int of 3,000,001 bits>")
     assert error.advice == ("<int of 3,000,001 bits>", "")
     assert OfNumber(number=1234567, pair=[1, 2]).headline == "1234567 of [1, 2], 1234567, 1,234,567"
+
+
+class Counted(NkiMlirError):
+    code = "NKI-COUNTED"
+    message = "{what}"
+    fix = "give {fewest} elements"
+
+
+@pytest.mark.parametrize("text, shown", [
+    ("got 1 arguments, 11 arguments", "got 1 argument, 11 arguments"), ("1 axes: 1 indices", "1 axis: 1 index"),
+    ("core 1 waits, axis 1 has 2 elements", "core 1 waits, axis 1 has 2 elements"),
+    ("0.1 seconds, 2,1 rows, x.1 rows", "0.1 seconds, 2,1 rows, x.1 rows"),
+    ("1 to 1 cores", "1 to 1 cores"), ("128 and 1 partitions", "128 and 1 partitions"),
+    ("1 elementsof", "1 elementsof"), ("(1 bytes)", "(1 byte)")])
+def test_counted_nouns__agree_with_the_number_1(text: str, shown: str) -> None:
+    assert with_singulars(text) == shown
+    error = Counted(what=text, fewest=1)
+    assert error.headline == shown
+    assert error.advice == ("", "give 1 element")
+    assert Counted(what="", fix="use 1 rows").advice == ("", "use 1 row")

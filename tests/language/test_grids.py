@@ -197,7 +197,7 @@ def test_axis_beyond_the_grid(on):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         nl.store(out[nl.program_id(1)], nl.load(x[0]))
         return out
-    with pytest.raises(BadGridAxis, match="a launch grid of 1 dimensions has no axis 1") as caught:
+    with pytest.raises(BadGridAxis, match="a launch grid of 1 dimension has no axis 1") as caught:
         run(on, kernel, numbers(2, 4, 8), grid=2)
     assert caught.value.at.file == __file__
 
@@ -331,7 +331,7 @@ def test_all_reduce_of_an_axis_that_is_not_there(on):
     @nki.jit
     def kernel(x):
         nl.store(x, nl.all_reduce(nl.load(x), np.add, program_axes=1))
-    with pytest.raises(BadGridAxis, match="a launch grid of 1 dimensions has no axis 1"):
+    with pytest.raises(BadGridAxis, match="a launch grid of 1 dimension has no axis 1"):
         run(on, kernel, numbers(4, 4), grid=(2,))
 
 

@@ -71,7 +71,7 @@ def test_offsets_known_at_run_time_are_added_as_well(on, start):
 PARTS = {"a row": (lambda x: x[2], 0, "steps over 3 elements, the stride of dimension 0 .* the view's stride is 1"),
          "columns": (lambda x: x[:, 1:], 0, None), "rows": (lambda x: x[2:], 0, None),
          "a row of one": (lambda x: x[2:3], 0, None), "a reshape": (lambda x: x.reshape((4, 6)), 0, None), "every second row": (lambda x: x[::2], 0, "the view's stride is 6"),
-         "a row's columns": (lambda x: x[2], 1, "steps over 1 elements, .* the view has no such dimension")}
+         "a row's columns": (lambda x: x[2], 1, "steps over 1 element, .* the view has no such dimension")}
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -467,7 +467,7 @@ REFUSED = {
     "DMA: compute 17": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)]*17, nl.add),
         "dma_compute takes 1 to 16 sources"),
     "DMA: scales": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.add, [2.0]),
-        "dma_compute scales must be 1.0 for each of the 1 sources, got [2.0]"),
+        "dma_compute scales must be 1.0 for each of the 1 source, got [2.0]"),
     "DMA: unique": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.add, unique_indices=False),
         "dma_compute unique_indices must be True"),
     "DMA: priority v3": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), 1),

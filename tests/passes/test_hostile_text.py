@@ -287,7 +287,7 @@ def test_inputs_that_take_too_long_end(on, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("NKI_MLIR_ITERATIONS", "9" * 13)
     before = signal.getsignal(signal.SIGALRM)
     assert run.main([str(file), f"--on={on}"]) == 1
-    assert "error: the input took more than 1 seconds [NKI-INPUT-TIME]\n" in capsys.readouterr().err
+    assert "error: the input took more than 1 second [NKI-INPUT-TIME]\n" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
@@ -379,7 +379,7 @@ def test_a_loop_that_does_nothing_is_not_written_out(body, tmp_path, capsys):
 def test_time_limit__that_ends_in_a_callback_of_the_bindings(monkeypatch):
     """They replace what the handler of the alarm raises by an error that quotes it."""
     monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
-    with pytest.raises(InputTime, match="the input took more than 1 seconds"), limited_time():
+    with pytest.raises(InputTime, match="the input took more than 1 second"), limited_time():
         try:
             threading.Event().wait(60)
         except InputTime as error:
@@ -392,7 +392,7 @@ def test_code_that_catches_errors_does_not_outlive_the_time_limit(monkeypatch):
     """A search that takes an error for the end of one attempt goes on with the next one."""
     monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
     attempts = 0
-    with pytest.raises(InputTime, match="the input took more than 1 seconds"), limited_time():
+    with pytest.raises(InputTime, match="the input took more than 1 second"), limited_time():
         while True:
             try:
                 attempts += 1

@@ -92,7 +92,7 @@ def test_search__of_a_small_space_tries_all():
 
 
 def test_search__where_nothing_is_right():
-    with pytest.raises(NothingRight, match=r"none of 1 choices computes right results; the first: no \[NKI-TUNE-NONE\]"):
+    with pytest.raises(NothingRight, match=r"none of 1 choice computes right results; the first: no \[NKI-TUNE-NONE\]"):
         assert search({"x": [3], "y": [0], "z": ["a"]}, valley, 10).best
 
 

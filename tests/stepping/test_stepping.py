@@ -58,7 +58,7 @@ def test_break_on_nan__stops_where_the_first_is_written(generation: str, on: str
     assert f"kernels.py:{line_of(f'LOG {generation}')}: " in text.partition("\n")[0]
     assert "nan in 3 elements of result, the first at [0, 0]" in text
     inf = session(generation, on, "", Stops(values=["inf"]))
-    assert "inf in 1 elements of result, the first at [0, 3]" in inf
+    assert "inf in 1 element of result, the first at [0, 3]" in inf
 
 
 @pytest.mark.parametrize("level", ["nki", "waist", "nisa"])
