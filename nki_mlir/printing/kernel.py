@@ -36,7 +36,7 @@ from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
 from nki_mlir.printing.merged_programs import merged_programs
-from nki_mlir.printing.placement import KeptPlacement, counted, emitted_module
+from nki_mlir.printing.placement import KeptPlacement, counted, emitted_module, end_of_buffers
 from nki_mlir.printing.prepared import prepared
 from nki_mlir.printing.program_numbers import numbered_programs
 from nki_mlir.printing.releases import OLDEST, check_release
@@ -174,7 +174,8 @@ def _emitted(modules: Sequence[Module], on_cores: bool, reciprocals: bool) -> tu
     if reciprocals:
         _multiply_reciprocals(lowered)
     emitted = [emitted_module(lowered[n if len(lowered) > 1 else 0], point) for n, point in enumerate(points)]
-    return [module for module, _ in emitted], KeptPlacement([program for _, program in emitted])
+    free = max(end_of_buffers(module) for module, _ in emitted)
+    return [module for module, _ in emitted], KeptPlacement([program for _, program in emitted], free)
 
 
 def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:

@@ -307,10 +307,12 @@ class KernelText:
             if engine != "vector":
                 raise Unprintable(what=f"a generator of the {engine} engine that begins again",
                                   fix="set its state in each program")
-            seed = self.temporary((1, 1), INT32, "sbuf", name="seed")
-            self.use(seed.handle)
-            self.write(f"nisa.memset(dst={self.tensors[seed.handle].name}, value=0)")
-            self.write(f"nl.random_seed({self.tensors[seed.handle].name})")
+            seed, engine = self.tensors[self.temporary((1, 1), INT32, "sbuf", name="seed").handle], ""
+            if self.placement is not None:
+                seed.address, engine = self.placement.free_address(self.machine), ", engine=nisa.engine.vector"
+            self.use(seed)
+            self.write(f"nisa.memset(dst={seed.name}, value=0{engine})")
+            self.write(f"nl.random_seed({seed.name})")
         elif begins and loops != self.repeats:
             raise Unprintable(what="a sum of a loop that continues a value of the registers from before the loop",
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")

@@ -7,9 +7,10 @@ NKI cannot express the waits between engines, nor some addresses: a note at the 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 
 from nki_mlir.bindings import Module, Operation, operations_of
-from nki_mlir.dialects.access import PSUM
+from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -21,6 +22,7 @@ from nki_mlir.targets.neuron.codegen.lowered_kernel import LoweredKernel
 
 LAST = "allocate-on-chip"       # the step after which order, engines and addresses are fixed
 Point = tuple[int, ...]         # a point of a grid
+ALIGNED = 32                    # bytes; buffers of the allocator begin at multiples
 CONTROL = {"ACT_TABLE_LOAD": ("load of an activation table", "loads of activation tables"),
            "EVENT_SEMAPHORE": ("wait that is a separate instruction", "waits that are separate instructions")}
 
@@ -40,8 +42,14 @@ class KeptPlacement:
     """The parts of the placement of programs, one for each core, that the text cannot express."""
 
     programs: list[Program]     # of the captured text, if possible: its comment then counts what compiling adds
+    free: int = 0               # the first byte of each partition of SBUF behind all buffers
     addresses: int = 0          # number of addresses that no allocation can have
     engines: Counter[str] = field(default_factory=Counter)       # calls of functions without an engine parameter
+
+    def free_address(self, machine: Machine) -> tuple[int, int] | None:
+        """Return the address of a new tile of at most ``ALIGNED`` bytes a partition; None if SBUF is full."""
+        self.free += ALIGNED
+        return (0, self.free - ALIGNED) if self.free <= machine.sbuf_bytes_per_partition else None
 
     @property
     def notes(self) -> list[str]:
@@ -75,6 +83,17 @@ def emitted_module(module: Module, point: Point | None) -> tuple[Module, Program
     if any(_shares_bank(op, machine) for op in operations_of(emitted, lambda name: name == "memref.alloc")):
         run_passes(emitted, [pass_named("allocate-on-chip", "banks=true")])
     return emitted, program
+
+
+def end_of_buffers(module: Module) -> int:
+    """Return the first byte of each partition of SBUF behind all buffers with an address."""
+    ends = [0]
+    for allocation in operations_of(module, lambda name: name == "memref.alloc"):
+        shape, dtype, space = memref_parts(allocation.results[0].type)
+        if space == SBUF and ADDRESS in allocation.attributes:
+            _, byte = (number.value for number in allocation.attributes[ADDRESS])
+            ends.append(byte + prod(shape[1:]) * dtype.itemsize)
+    return -(-max(ends) // ALIGNED) * ALIGNED
 
 
 def _shares_bank(allocation: Operation, machine: Machine) -> bool:

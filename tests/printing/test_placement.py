@@ -379,6 +379,25 @@ def begun(x, first):
     return out
 
 
+def test_seeds_of_several_programs_have_addresses(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+
+    @beta.jit
+    def kernel(x):
+        out = beta_language.ndarray((3, 16, 6), beta_language.float32, buffer=beta_language.shared_hbm)
+        tile = beta_language.load(x)
+        noise = beta_language.rand((16, 6), dtype=beta_language.float32)
+        total = beta_language.all_reduce(beta_language.add(tile, noise), op=np.add, program_axes=0)
+        beta_language.store(out[beta_language.program_id(0)], total)
+        return out
+    text = printed(kernel[3], [ROWS], keep_placement=True)
+    allocations = [line for line in text.splitlines() if " seed" in line and "nl.ndarray(" in line]
+    assert len(allocations) == 2 and len({re.search(r"address=\(0, \d+\)", line)[0] for line in allocations}) == 2
+    assert printed(reread(text), [ROWS], keep_placement=True) == text
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(reread(text).on(executor)(ROWS), kernel[3].on(executor)(ROWS))
+
+
 def test_what_a_sum_begins_with_is_read_where_it_is_printed(monkeypatch):
     """The text names it in the instruction that accumulates, where another tile may be at its address."""
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
