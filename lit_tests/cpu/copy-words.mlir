@@ -49,6 +49,46 @@ func.func @neighbors(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", nk
   return
 }
 
+// The copies move floats of 16 bits, the join reads their bits.
+// CHECK-LABEL: func.func @neighbors_of_floats(
+// CHECK:         %[[BYTES:.*]] = memref.alloc()
+// CHECK:         %[[WORDS:.*]] = "nki.reinterpret"(%[[BYTES]]) : (memref<1x4096xui8, "sbuf">) -> memref<1x1024xf32, "sbuf">
+// CHECK-NEXT:    %[[COLUMNS:.*]] = memref.reinterpret_cast %[[WORDS]] to offset: [0], sizes: [32, 32], strides: [1, 32]
+// CHECK:         linalg.copy ins(%[[COLUMNS]] :
+// CHECK-NOT:     bitwise_or
+// CHECK:         return
+!floats = memref<1x2048xbf16, "sbuf">
+!float_rows = memref<32x64xbf16, strided<[64, 1]>, "sbuf">
+!float_columns = memref<64x32xbf16, strided<[1, 64]>, "sbuf">
+!float_turned = memref<64x32xbf16, strided<[32, 1]>, "sbuf">
+!float_input = memref<32x64xbf16, "hbm">
+func.func @neighbors_of_floats(%x: !float_input {nki.name = "x"}, %y: !words {nki.name = "y", nki.shared = 0 : i64}) {
+  %bytes = memref.alloc() : !bytes
+  %tile = "nki.reinterpret"(%bytes) : (!bytes) -> !floats
+  %rows = memref.reinterpret_cast %tile to offset: [0], sizes: [32, 64], strides: [64, 1] : !floats to !float_rows
+  linalg.copy ins(%x : !float_input) outs(%rows : !float_rows)
+  %columns = memref.reinterpret_cast %tile to offset: [0], sizes: [64, 32], strides: [1, 64] : !floats to !float_columns
+  %others = memref.alloc() : !bytes
+  %copy = "nki.reinterpret"(%others) : (!bytes) -> !halves
+  %copied = "nki.reinterpret"(%others) : (!bytes) -> !floats
+  %turned = memref.reinterpret_cast %copied to offset: [0], sizes: [64, 32], strides: [32, 1] : !floats to !float_turned
+  linalg.copy ins(%columns : !float_columns) outs(%turned : !float_turned)
+  %even = memref.reinterpret_cast %copy to offset: [0], sizes: [32, 32], strides: [64, 1] : !halves to !even
+  %odd = memref.reinterpret_cast %copy to offset: [32], sizes: [32, 32], strides: [64, 1] : !halves to !odd
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%even, %odd : !even, !odd) outs(%y : !words) {
+  ^bb0(%a: ui16, %b: ui16, %old: ui32):
+    %0 = "scalar.wrap"(%a) : (ui16) -> ui32
+    %1 = "scalar.wrap"(%b) : (ui16) -> ui32
+    %c16 = arith.constant 16 : i32
+    %2 = "scalar.wrap"(%c16) : (i32) -> ui32
+    %3 = "scalar.alu"(%1, %2) {fn = "left_shift"} : (ui32, ui32) -> ui32
+    %4 = "scalar.alu"(%0, %3) {fn = "bitwise_or"} : (ui32, ui32) -> ui32
+    linalg.yield %4 : ui32
+  }
+  return
+}
+
 // Elements of a pair with another one between them are no word.
 // CHECK-LABEL: func.func @apart(
 // CHECK:         "scalar.alu"({{.*}}) {fn = "bitwise_or"}

@@ -66,6 +66,33 @@ func.func @updates_itself(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", n
   return
 }
 
+// The copy of a tile on chip keeps the values that the tile had then.
+// CHECK-LABEL: // @tile_of_a_tile(x, y)
+// CHECK-NEXT:  //   negative_{{.*}}(x, [[FIRST:memory.*]])
+// CHECK-NEXT:  //   copy_{{.*}}([[FIRST]], [[COPY:memory.*]])
+// CHECK-NEXT:  //   negative_{{.*}}(x, [[FIRST]])
+// CHECK-NEXT:  //   copy_{{.*}}([[COPY]], y)
+// CHECK-NEXT:  //   copy_{{.*}}([[FIRST]], y)
+// CHECK-NEXT:  //   end
+func.func @tile_of_a_tile(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %first = memref.alloc() : !tile
+  %copy = memref.alloc() : !tile
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%first : !tile) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.negf %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.copy ins(%first : !tile) outs(%copy : !tile)
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%first : !tile) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.negf %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.copy ins(%copy : !tile) outs(%y : !row)
+  linalg.copy ins(%first : !tile) outs(%y : !row)
+  return
+}
+
 // The copy writes the first half of the tile twice, the other half is what fresh memory is.
 // CHECK-LABEL: // @half(x, y)
 // CHECK:       //   nki_zero(memory, 16384)

@@ -42,3 +42,13 @@ func.func @by_itself(%a: !rows {nki.name = "a"}, %b: !rows {nki.name = "b"}) {
   linalg.copy ins(%a : !rows) outs(%b : !rows)
   return
 }
+
+// The programs of a grid already run on the threads.
+// CHECK-LABEL: // @programs(
+// CHECK-NEXT:  //   copy_1048576_float32_{{.*}}(x, y)
+// CHECK-NEXT:  //   end
+func.func @programs(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"},
+                    %i: index {nki.program_id = 0 : i64, nki.name = "i"}) attributes {nki.grid = [2]} {
+  linalg.copy ins(%x : !matrix) outs(%y : !matrix)
+  return
+}

@@ -33,7 +33,7 @@ class PrefetchRows(FunctionPass, name="prefetch-rows"):
                 continue
             routine = with_memory(call.function)                                              # type: ignore[arg-type]
             ahead = {k: self.ahead(routine.nest, operand) for k, operand in enumerate(routine.nest.inputs)
-                     if k < len(call.regions) and call.regions[k].root in function.inputs}
+                     if call.regions[k].root in function.inputs}
             if not routine.use.ahead and any(ahead.values()):
                 call.function = replace(routine, use=replace(routine.use, ahead=tuple(
                     [(k, step) for k, step in ahead.items() if step])))
