@@ -63,14 +63,14 @@ class Exchanges:
         self.open: dict[Hashable, Exchange] = {}
         self.counts: dict[Hashable, int] = {}           # how many exchanges of a key a member has passed
 
-    def give(self, member: int, members: tuple[int, ...], key: Hashable, value: object) -> Exchange:
+    def contribute(self, member: int, members: tuple[int, ...], key: Hashable, value: object) -> Exchange:
         """Add the member's value to its next exchange, and return the exchange. A second value before the exchange
         ends has no effect."""
         exchange = self.open.setdefault(self._key(member, members, key), Exchange(members))
         exchange.values.setdefault(member, value)
         return exchange
 
-    def take(self, member: int, key: Hashable, exchange: Exchange) -> list[Any]:
+    def collect(self, member: int, key: Hashable, exchange: Exchange) -> list[Any]:
         """Return the values of all members of a complete exchange."""
         full_key = self._key(member, exchange.members, key)
         counted = key, exchange.members, member
@@ -173,12 +173,12 @@ class Mesh:
     def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         """Send a value, and wait for the values of all members."""
         with self.changed:
-            exchange = self.exchanges.give(member, members, key, value)
+            exchange = self.exchanges.contribute(member, members, key, value)
             if not exchange.complete:
                 self._wait(member, exchange, operation)
             elif self.parallel:
                 self.changed.notify_all()
-            return self.exchanges.take(member, key, exchange)
+            return self.exchanges.collect(member, key, exchange)
 
     def _wait(self, member: int, exchange: Exchange, operation: str) -> None:
         self.waiting[member] = exchange

@@ -108,7 +108,7 @@ class Region:
         if self.first > other.last or other.first > self.last:
             return False
         a, b = self.nest, other.nest
-        return meet(a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, other.start - self.start)
+        return share_byte(a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, other.start - self.start)
 
     def covers(self, other: "Region") -> bool:
         """Return whether every byte of the other region is surely a byte of this one."""
@@ -147,7 +147,7 @@ class Region:
 Pairs = tuple[tuple[int, int], ...]
 
 
-def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: int, delta: int) -> bool:
+def share_byte(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: int, delta: int) -> bool:
     """Return whether two accesses share a byte: ``a``, which begins at byte 0, and ``b``, which begins at ``delta``.
     Each has (step, count) pairs in bytes, the largest step first, the bytes of its innermost run (``unit``), and the
     bytes from its first to its last one (``extent``)."""
@@ -156,7 +156,7 @@ def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: 
     if not a and not b:
         return True
     if not a or (b and b[0][0] > a[0][0]):
-        return meet(b, unit_b, extent_b, a, unit_a, extent_a, -delta)
+        return share_byte(b, unit_b, extent_b, a, unit_a, extent_a, -delta)
     step, count = a[0]
     inner_a = extent_a - step * (count - 1)
     if b and b[0][0] == step:
@@ -164,7 +164,7 @@ def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: 
         # Blocks i of a and j of b are delta + (j - i) * step apart: at most two differences bring them together.
         lowest = max(-(count - 1), (-inner_b - delta) // step + 1)
         highest = min(b[0][1] - 1, -((delta - inner_a) // step) - 1)
-        return any(meet(a[1:], unit_a, inner_a, b[1:], unit_b, inner_b, delta + m * step)
+        return any(share_byte(a[1:], unit_a, inner_a, b[1:], unit_b, inner_b, delta + m * step)
                    for m in range(lowest, highest + 1))
     lowest = max(0, (delta - inner_a) // step + 1)
     highest = min(count - 1, (delta + extent_b - 1) // step)
@@ -172,7 +172,7 @@ def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: 
         common = gcd(*(s for s, _ in (*a, *b)))
         remainder = delta % common                  # where each run of b begins between two multiples
         return remainder < unit_a or remainder + unit_b > common
-    return any(meet(a[1:], unit_a, inner_a, b, unit_b, extent_b, delta - k * step)
+    return any(share_byte(a[1:], unit_a, inner_a, b, unit_b, extent_b, delta - k * step)
                for k in range(lowest, highest + 1))
 
 
@@ -212,7 +212,7 @@ def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
     low, high = low + nest_b.shift - nest_a.shift, high + nest_b.shift - nest_a.shift
     if low < high:
         return low < nest_a.extent and high + nest_b.extent > 0
-    return meet(nest_a.pairs, nest_a.unit, nest_a.extent, nest_b.pairs, nest_b.unit, nest_b.extent, low)
+    return share_byte(nest_a.pairs, nest_a.unit, nest_a.extent, nest_b.pairs, nest_b.unit, nest_b.extent, low)
 
 
 def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
@@ -344,7 +344,7 @@ def are_apart(a: ByteRegion, b: ByteRegion, moved: int = 0) -> bool:
         return True
     distance = b.address.plus(a.address, -1)
     first, second = (nest_of((*access.dims, (1, access.run)), 1) for access in (a, b))
-    return not distance.symbols and not meet(
+    return not distance.symbols and not share_byte(
         first.pairs, first.unit, first.extent, second.pairs, second.unit, second.extent,
         distance.const + moved + second.shift - first.shift)
 
@@ -449,7 +449,7 @@ class OverlapSystem:
         const, terms = form
         self.rows.append(Row(const, tuple(sorted((v, c) for v, c in terms.items() if c)), equal))
 
-    def meet(self, coordinates: Sequence[Form], other_coordinates: Sequence[Form]) -> None:
+    def equate(self, coordinates: Sequence[Form], other_coordinates: Sequence[Form]) -> None:
         """Require that the two accesses have one element, which has these coordinates."""
         for form, other in zip(coordinates, other_coordinates):
             self.row(plus(form, other, -1), True)

@@ -53,7 +53,7 @@ def overlapping(kernel, program, rng):
     """Two arrays of the kernel, of which one is written, lie at one address, or overlap."""
     bound = kernel.bind(tuple(program.arrays.values()), {}, is_array, kernel.describe)
     aliased = AliasedKernel(kernel.specialize(bound))
-    if aliased.native.meets or not aliased.written or len(aliased.inputs) < 2:
+    if aliased.native.exchanges_data or not aliased.written or len(aliased.inputs) < 2:
         return
     arrays = {s.name: np.asarray(t) for s, t in zip(bound.specs, bound.tensors)}
     target = int(rng.choice(aliased.written))

@@ -203,7 +203,7 @@ class TouchSystem(OverlapSystem):
         size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize
         unit = size_a if size_a == size_b else 1
         coordinates, other = (self.side(k, t, t.view.dtype.itemsize // unit) for k, t in enumerate((a, b)))
-        self.meet(coordinates, other)
+        self.equate(coordinates, other)
         for side, terms in enumerate((when_a, when_b)):
             for index, equal in terms:
                 self.row(self.form(side, index, ()), equal)

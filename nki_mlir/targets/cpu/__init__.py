@@ -32,7 +32,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
     from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: imported on first use
     try:
         kernel = NativeKernel(captured, grid)
-        return kernel.on_threads if kernel.meets else kernel
+        return kernel.on_threads if kernel.exchanges_data else kernel
     except Unsupported as error:
         from nki_mlir.targets import interpreter  # start-up: imported on first use
         program = interpreter.load(captured, grid)

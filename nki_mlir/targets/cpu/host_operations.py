@@ -44,7 +44,7 @@ class HostOperations:
 
     runners: dict[int, Callable[[int], None]] = field(default_factory=dict)
     failures: dict[tuple[int, int], BaseException] = field(default_factory=dict)       # by thread and site
-    meets: bool = False                     # whether programs of the kernel exchange data with others
+    exchanges_data: bool = False                     # whether programs of the kernel exchange data with others
     callback: Any = None
 
     @property
@@ -57,7 +57,7 @@ class HostOperations:
 
     def add(self, site: int, op: Op, at: Location | None) -> None:
         """Register an operation, whose runner gets the addresses of its tiles' buffers, then its symbols."""
-        self.meets |= isinstance(op, Meeting)
+        self.exchanges_data |= isinstance(op, Meeting)
         run = compile_op(op)
         operands = op.operands()
         tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in operands]
@@ -69,7 +69,7 @@ class HostOperations:
             arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(numbers[1:], tiles)]
             # An operation with a run-time address writes back a complete tensor, parts of which other programs may be
             # writing.
-            apart = [OnlyChanges(arrays, k) for k in shared] if self.meets else []
+            apart = [OnlyChanges(arrays, k) for k in shared] if self.exchanges_data else []
             try:
                 run(arrays, numbers[1 + len(tiles):])
             except NkiMlirError as error:

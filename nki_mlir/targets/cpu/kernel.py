@@ -117,9 +117,9 @@ class NativeKernel:
                 return find_batch(batch, count).addresses[number]
 
     @property
-    def meets(self) -> bool:
+    def exchanges_data(self) -> bool:
         """Whether its programs exchange data with each other."""
-        return self.hosts is not None and self.hosts.meets
+        return self.hosts is not None and self.hosts.exchanges_data
 
     @property
     def address(self) -> int:

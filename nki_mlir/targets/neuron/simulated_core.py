@@ -64,7 +64,7 @@ class Transfer:
 
     instruction: isa.Instruction
     starts: list[int]
-    meeting: "Waits | None" = None
+    meeting: "ExchangeIncomplete | None" = None
     moved: bool = False
     reported: int = 0
 
@@ -74,7 +74,7 @@ class Transfer:
         return self.meeting is None or self.meeting.exchange.complete
 
 
-class Waits(Exception):
+class ExchangeIncomplete(Exception):
     """An instruction exchanges data with other cores that have not arrived yet."""
 
     def __init__(self, exchange: Exchange, operation: str) -> None:
@@ -116,7 +116,7 @@ class Core:
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
         self.waiting_transfers = 0                               # transfers that wait for other cores
-        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # the exchanges for which engines wait
+        self.meetings: dict[Engine, tuple[ExchangeIncomplete, Location | None]] = {}   # what engines wait for
 
     def leave(self) -> None:
         """Make the on-chip memories available to another run of the program."""
@@ -185,7 +185,7 @@ class Core:
                 return
             try:
                 self.operation(op, starts, instruction.location)
-            except Waits as meeting:
+            except ExchangeIncomplete as meeting:
                 self.meetings[engine] = meeting, instruction.location
                 self.pc[engine] -= 1
                 return
@@ -210,13 +210,13 @@ class Core:
                 MEMBERS[PROGRAMS].reset(token)
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
-        """Exchange a value with other cores. Raise ``Waits`` unless all have arrived; the instruction is tried again
-        later."""
+        """Exchange a value with other cores. Raise ``ExchangeIncomplete`` unless all have arrived; the instruction is
+        tried again later."""
         assert self.exchanges is not None
-        exchange = self.exchanges.give(self.number, members, key, value)
+        exchange = self.exchanges.contribute(self.number, members, key, value)
         if not exchange.complete:
-            raise Waits(exchange, operation)
-        return self.exchanges.take(self.number, key, exchange)
+            raise ExchangeIncomplete(exchange, operation)
+        return self.exchanges.collect(self.number, key, exchange)
 
     def control(self, op: isa.Control, engine: Engine) -> None:
         def load(op: isa.TensorLoad) -> int:
@@ -245,7 +245,7 @@ class Core:
         assert isinstance(op, Op)
         try:
             self.operation(op, transfer.starts, transfer.instruction.location)
-        except Waits as meeting:
+        except ExchangeIncomplete as meeting:
             self.waiting_transfers += transfer.meeting is None
             transfer.meeting = meeting
             return False
@@ -329,7 +329,7 @@ class Core:
                 for engine, stream in self.streams.items() if (at := self.pc[engine]) < len(stream)
                 for w in [w for w in stream[at].waits if self.semaphores[w.semaphore] < w.value][:1]]
 
-    def absent(self) -> list[tuple[Waits, Location | None]]:
+    def absent(self) -> list[tuple[ExchangeIncomplete, Location | None]]:
         """Return the instructions that wait for other cores."""
         meetings = [*self.meetings.values(),
                  *((t.meeting, t.instruction.location) for queue in self.queues for t in queue if t.meeting)]

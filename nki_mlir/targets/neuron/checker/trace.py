@@ -261,7 +261,7 @@ class StreamTrace:
         members = tuple(op.members(event.core))
         if event.core not in members:
             return False
-        self.meet(members, op.occasion(), event)
+        self.arrive(members, op.occasion(), event)
         return True
 
     def perform(self, event: Event) -> None:
@@ -289,7 +289,7 @@ class StreamTrace:
         if update.amount > 0 and (engines := state.waiting.pop(update.semaphore, None)):
             self.ready.extend((core, engine) for engine in engines)
 
-    def meet(self, members: tuple[int, ...], key: Hashable, event: Event) -> None:
+    def arrive(self, members: tuple[int, ...], key: Hashable, event: Event) -> None:
         """Record that an event has arrived at a synchronization of cores, whose events match by ``key`` and order. An
         engine then blocks; a transfer does not block its engine. The last arrival completes all."""
         state = self.cores[event.core]

@@ -34,7 +34,7 @@ class FreeRanges:
         self.released = new_array(-(-end // bank) if bank else 0)
         self.releases = 0
 
-    def take(self, size: int, from_end: bool) -> int:
+    def allocate(self, size: int, from_end: bool) -> int:
         """Allocate a buffer of that size in the smallest range that has room, and return its address; return -1 without
         such a range."""
         least, address = -1, -1
@@ -114,7 +114,7 @@ class FreeRanges:
             at = at // bank * bank if from_end else after
         return at if start <= at and at + size <= end else -1
 
-    def give(self, address: int, size: int) -> None:
+    def release(self, address: int, size: int) -> None:
         """Release a buffer's bytes."""
         starts, ends, end, k = self.starts, self.ends, address + size, 0
         if self.bank > 0:
@@ -150,7 +150,7 @@ class LastOwners:
         self.earlier = new_array(2 * buffers + 1)
         self.count = 0
 
-    def take(self, start: int, end: int, owner: int) -> int:
+    def set_owner(self, start: int, end: int, owner: int) -> int:
         """Make ``owner`` the owner of bytes. Store their last owners in ``earlier``, and return the number of these."""
         begins, ends, owners = self.begins, self.ends, self.owners
         low = self.first_after(ends, 0, start + 1)              # the first range that ends after ``start``

@@ -143,7 +143,7 @@ def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
             raise AddressOutside(buffer=buffer.name, partition=partition, byte=byte, memory=memory.space.upper(),
                                  partitions=memory.partitions, limit=memory.limit).located(buffer.location)
         for other in fixed[:k]:
-            if life.meets(other) and share(life, other):
+            if life.overlaps(other) and share(life, other):
                 first, second = sorted((life, other), key=lambda lifetime: lifetime.first)
                 raise AddressConflict(a=first.buffer.name, b=second.buffer.name,
                                       memory=memory.space.upper()).located(buffer.location)
@@ -242,7 +242,7 @@ class Slot(NamedTuple):
     firsts: list[int]
     lasts: list[int]
 
-    def meets(self, first: int, last: int) -> bool:
+    def is_occupied(self, first: int, last: int) -> bool:
         """Return whether a buffer occupies these bytes at one of the steps from ``first`` to ``last``."""
         at = bisect_right(self.firsts, last)
         return at > 0 and self.lasts[at - 1] >= first
@@ -352,7 +352,7 @@ class Packing:
         address_of: dict[Lifetime, int] = {}
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
             first, last = life.first, life.last
-            address = self.gap(life, ((slot.start, slot.after) for slot in slots if slot.meets(first, last)), 0)
+            address = self.gap(life, ((slot.start, slot.after) for slot in slots if slot.is_occupied(first, last)), 0)
             if address is None:
                 return None
             address_of[life] = address

@@ -234,7 +234,7 @@ class Prepared:
         return estimate > best_known_ns * self.patience or (
             level == 1 and not self.is_brief and self.is_longer(estimate, best_known_ns))
 
-    def note(self, arrangement: Arrangement, ns: float) -> None:
+    def record(self, arrangement: Arrangement, ns: float) -> None:
         """Record the time of a program."""
         if 0.0 < arrangement.ns < inf:
             self.missed.append(ns / arrangement.ns)
@@ -272,7 +272,7 @@ class Prepared:
                     yield arrangement
                 best, room = min(best, arrangement.ns), room or arrangement.addresses is not None
                 if not crowded or arrangement.addresses is not None:
-                    search.note(order, arrangement.ns)
+                    search.record(order, arrangement.ns)
                 if arrangement[:2] not in self.tried:
                     estimates[arrangement[:2]] = arrangement.ns
             elif not skips and not order.unread:

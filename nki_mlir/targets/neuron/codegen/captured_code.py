@@ -88,7 +88,7 @@ class DelayedKernel(LoweredKernel):
 class StraightKernel(LoweredKernel):
     """A kernel of instructions whose records the capture has."""
 
-    meets = False
+    exchanges_data = False
 
     def __init__(self, signature: KernelFunction, late: LateOperations) -> None:
         self.kernel, self.entries = signature, late.entries

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from nki_mlir.targets.neuron.codegen.dependences import Touched, limited_dependences, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopVariable, variables_of
 from nki_mlir.targets.neuron.codegen.segment_waits import streams_of
-from nki_mlir.waist.overlap import Region, meet
+from nki_mlir.waist.overlap import Region, share_byte
 
 # most distances between iterations that are compared; beyond, regions count as overlapping
 DISTANCES = 64
@@ -54,7 +54,7 @@ class LaterRegions:
 
     def __init__(self, columns: Touched, loop: Loop) -> None:
         self.memories, self.regions, self.reads, self.writes = columns
-        self.loop, self.met = loop, dict[tuple[int, int, int], bool]()
+        self.loop, self.overlap_memo = loop, dict[tuple[int, int, int], bool]()
         self.advances = [advance_of(region, loop.variable) for region in self.regions]
         numbers: dict[Hashable, int] = {}
         self.forms = [numbers.setdefault((region.nest, region.first, region.last, region.symbolic is None, advance),
@@ -68,21 +68,21 @@ class LaterRegions:
                                                (reads[earlier], writes[later])):
             for n in earlier_regions:
                 for m in later_regions:
-                    if memories[n] == memories[m] and self.meet(n, m):
+                    if memories[n] == memories[m] and self.overlap_later(n, m):
                         return True
         return False
 
-    def meet(self, earlier: int, later: int) -> bool:
+    def overlap_later(self, earlier: int, later: int) -> bool:
         """Return whether a region may share a byte with another one of the same memory in a later iteration."""
         region, other, advance = self.regions[earlier], self.regions[later], self.advances[earlier]
         key = self.forms[earlier], self.forms[later], other.start - region.start
-        meets = self.met.get(key)
-        if meets is None:
-            meets = meets_later(region, other, advance, self.advances[later], self.loop)
+        overlaps = self.overlap_memo.get(key)
+        if overlaps is None:
+            overlaps = overlaps_later(region, other, advance, self.advances[later], self.loop)
             if advance.is_constant and advance == self.advances[later] and (
                     region.symbolic is not None or other.symbolic is not None):
-                self.met[key] = meets
-        return meets
+                self.overlap_memo[key] = overlaps
+        return overlaps
 
 
 class Advance(NamedTuple):
@@ -107,7 +107,7 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
     return Advance(byte, partition, other_terms, is_known)
 
 
-def meets_later(earlier: Region, later: Region, advance: Advance, later_advance: Advance, loop: Loop) -> bool:
+def overlaps_later(earlier: Region, later: Region, advance: Advance, later_advance: Advance, loop: Loop) -> bool:
     """Return whether a region may share a byte with another one of the same memory in a later iteration."""
     if earlier.symbolic is None and later.symbolic is None:
         return earlier is later or earlier.overlaps(later)        # the regions are the same in all iterations
@@ -120,7 +120,7 @@ def meets_later(earlier: Region, later: Region, advance: Advance, later_advance:
         if apart >= earlier_nest.extent if byte > 0 else apart + later_nest.extent <= 0 if byte < 0 else False:
             return False                            # the regions are further apart at larger distances
         shift = partition * distance
-        if earlier.first <= later.last + shift and later.first + shift <= earlier.last and meet(
+        if earlier.first <= later.last + shift and later.first + shift <= earlier.last and share_byte(
                 earlier_nest.pairs, earlier_nest.unit, earlier_nest.extent, later_nest.pairs, later_nest.unit,
                 later_nest.extent, apart):
             return True

@@ -56,7 +56,7 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
                 writers = _writers(copy, before[-1:] if follows else before, uses, follows)
                 if writers and _write_there(copy, writers, code.machine):
                     dropped_copies.add(copy)
-                    _note(copy, writers, uses)
+                    _move_uses(copy, writers, uses)
         if dropped_copies:
             block.nodes = [node for node in block.nodes if node not in dropped_copies]
         dropped += len(dropped_copies)
@@ -143,7 +143,7 @@ def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], mach
     return True
 
 
-def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: Uses) -> None:
+def _move_uses(copy: InstructionStep, writers: Sequence[InstructionStep], uses: Uses) -> None:
     """Update the uses of the two tiles: the instructions that wrote the source now write the destination, at the copy's
     number."""
     op = copy.op

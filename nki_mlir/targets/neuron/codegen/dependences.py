@@ -189,9 +189,9 @@ class RegionRelations:
                 accesses.earlier(region, True, earlier)
                 if region.symbolic is not None and not every:
                     accesses.supersede(region)
-                accesses.note(region, k, True, stream)
+                accesses.add(region, k, True, stream)
             for number in numbers:
-                near[self.memory[number]].note(self.regions[number], k, False, stream)
+                near[self.memory[number]].add(self.regions[number], k, False, stream)
             earlier.discard(k)
             pairs += len(earlier)
             if pairs > most:

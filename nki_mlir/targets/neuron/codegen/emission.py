@@ -319,7 +319,7 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
     names; one for each point if programs exchange data and ``loop-over-programs`` cannot let one core run them.
     ``cores`` has the core of each program of the grid."""
     points = list(product(*(range(n) for n in grid)))
-    if prod(grid) == 1 or not any(variant.meets for variant in variants.values()):
+    if prod(grid) == 1 or not any(variant.exchanges_data for variant in variants.values()):
         named = sorted(set(cores))
         if not 1 < len(named) <= next(iter(variants.values())).machine.launch_cores:
             return [emit_variants(variants, grid, options)]

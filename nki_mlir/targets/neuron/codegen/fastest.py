@@ -147,7 +147,7 @@ class TimedCandidates:
         if not self.options.serial:
             return False
         if candidate not in self.serial and (program := prepared.serial_program(self.options.level)) is not None:
-            ns = self.note(candidate, prepared.schedules.as_written(), program)
+            ns = self.time_and_record(candidate, prepared.schedules.as_written(), program)
             if ns <= prepared.schedules.critical_path() * CLOSEST:
                 self.serial.add(candidate)
         return candidate in self.serial
@@ -320,13 +320,13 @@ class TimedCandidates:
         def known() -> float:                       # the others would exclude this candidate
             return self.least_time() if candidate != self.longer else inf if best is None else best[0]
         for arrangement, program in prepared.programs(self.options.level, known):
-            ns = self.note(candidate, arrangement, program)
-            prepared.note(arrangement, ns)
+            ns = self.time_and_record(candidate, arrangement, program)
+            prepared.record(arrangement, ns)
             if best is None or ns < best[0]:
                 best = ns, arrangement
         if self.options.overlap and best is not None and straight_loops(prepared.code) and (
                 overlapping := prepared.overlapped(best[1])) is not None:
-            self.note(candidate._replace(overlap=True), best[1], overlapping)
+            self.time_and_record(candidate._replace(overlap=True), best[1], overlapping)
 
     def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
         """Time pipelined loops, in orders that hardly differ from the order of their rounds. Time the first order both
@@ -342,14 +342,14 @@ class TimedCandidates:
                 for form in forms:
                     program = prepared.overlapped(arrangement) if form.overlap else prepared.program(arrangement)
                     if program is not None:
-                        times.append((self.note(form, arrangement, program), form))
+                        times.append((self.time_and_record(form, arrangement, program), form))
                     elif len(forms) == 1:
-                        times.append((self.note(form, arrangement, prepared.program(arrangement)), form))
+                        times.append((self.time_and_record(form, arrangement, prepared.program(arrangement)), form))
             except MemoryFull:
                 continue
             forms = [min(times, key=itemgetter(0))[1]]
 
-    def note(self, candidate: Candidate, arrangement: Arrangement, program: Program) -> float:
+    def time_and_record(self, candidate: Candidate, arrangement: Arrangement, program: Program) -> float:
         """Time a program, record it, and return its time."""
         end = end_of(program)
         ns = end if end < inf else arrangement.ns

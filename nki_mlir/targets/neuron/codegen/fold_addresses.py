@@ -36,10 +36,10 @@ from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.targets.neuron.codegen.fuse_instructions import Uses, note, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import Uses, record_uses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
-from nki_mlir.targets.neuron.codegen.reuse_loads import extent_of, meet
+from nki_mlir.targets.neuron.codegen.reuse_loads import extent_of, overlap
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 COPIES = (DynamicReadOp, DynamicWriteOp, TensorCopyDynamicSrcOp, TensorCopyDynamicDstOp, DmaDynamicReadOp,
@@ -134,7 +134,7 @@ def may_overwrite(buffer: DeviceBuffer, index: DeviceBuffer) -> bool:
         return True
     if buffer.space != index.space or not (index.fixed or index.addresses) or not (buffer.fixed or buffer.addresses):
         return False
-    return bool(index.addresses or buffer.addresses) or meet(extent_of(index), extent_of(buffer))
+    return bool(index.addresses or buffer.addresses) or overlap(extent_of(index), extent_of(buffer))
 
 
 def _replace(step: InstructionStep, op: Op, uses: Uses) -> None:
@@ -142,7 +142,7 @@ def _replace(step: InstructionStep, op: Op, uses: Uses) -> None:
         uses[tile.handle].readers.pop(step, None)
     writers = {tile.handle: dict(uses[tile.handle].writers) for _, tile in step.op.targets()}
     step.op, step.work = op, None
-    note(uses, step)
+    record_uses(uses, step)
     for handle, before in writers.items():      # writers stay in their order
         uses[handle].writers = before
 

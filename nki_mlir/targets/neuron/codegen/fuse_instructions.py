@@ -82,7 +82,7 @@ def uses_of(code: Code) -> Uses:
     by_buffer = Uses(BufferUses)
     for node in nodes_in(code.body):
         if type(node) is InstructionStep:
-            note(by_buffer, node)
+            record_uses(by_buffer, node)
             continue
         for tile in tiles_of(node):
             uses = by_buffer[tile.handle]
@@ -93,7 +93,7 @@ def uses_of(code: Code) -> Uses:
     return by_buffer
 
 
-def note(uses: Uses, step: InstructionStep) -> None:
+def record_uses(uses: Uses, step: InstructionStep) -> None:
     """Record the buffers that a step uses."""
     sources, targets = accessed(step.op)
     for tile in targets:
@@ -220,7 +220,7 @@ class _FusedRun:
                     self.uses[tile.handle].writers.pop(step, None)
         self.steps[self.position.pop(other)] = None
         where.op, where.work = pair.op, None
-        note(self.uses, where)
+        record_uses(self.uses, where)
         return True
 
     def between(self, first: InstructionStep, second: InstructionStep) -> list[InstructionStep]:

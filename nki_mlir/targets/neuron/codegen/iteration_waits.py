@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nki_mlir.dialects.isa import instruction as isa
-from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
+from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, exchanges_data, nodes_in
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 
 # most iterations to compare; if no two have equal waits, the engines synchronize after each
@@ -34,7 +34,7 @@ Clock = NDArray[np.int64]       # for each lane, the time up to which its events
 
 def straight_loops(code: Code) -> list[Loop]:
     """Return the register loops of several iterations whose bodies are straight-line code."""
-    return [] if meets(code) else [
+    return [] if exchanges_data(code) else [
         node for node in nodes_in(code.body) if isinstance(node, Loop) and len(node.span) > 1 and node.body.nodes
         and all(isinstance(step, InstructionStep) for step in node.body.nodes)]
 

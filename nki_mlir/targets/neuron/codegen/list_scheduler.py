@@ -282,14 +282,14 @@ class ListScheduler(EngineTimes, ScheduledMemory):
                 if self.ready[engine] == 0:
                     self.changed ^= bit
                 else:
-                    k = self.take(engine, time)
+                    k = self.pop_step(engine, time)
                     if k >= 0:
                         self.start(k, engine, time)
                         progress = True
                 pending = self.changed & self.is_free & (-2 * bit)      # the engines after this one
         self.move(time)
 
-    def take(self, engine: int, time: float) -> int:
+    def pop_step(self, engine: int, time: float) -> int:
         """Remove the first ready step that memory allows, and return it; -1: there is none. After -1 the engine is not
         ``changed``, unless it left a step to another engine that is not free yet, because that depends on time."""
         idle, version, rank, looked, deferred, waits = self.events == 0, self.version, 0, 0, 0, False

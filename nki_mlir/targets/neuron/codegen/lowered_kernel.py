@@ -49,7 +49,7 @@ class LoweredKernel:
         return machine_named(self.kernel.target)
 
     @property
-    def meets(self) -> bool:
+    def exchanges_data(self) -> bool:
         """Whether programs of the kernel exchange data."""
         return bool(meetings_of(self.kernel.op))
 
@@ -65,7 +65,7 @@ class LoweredKernel:
             except ProgramsApart:
                 return None
         looped = LoweredKernel(copy)
-        return None if looped.meets else looped
+        return None if looped.exchanges_data else looped
 
     def code(self, like: Code | None = None) -> Code:
         """Return new records of the kernel. ``like``: the code of another variant of the kernel, whose buffers in HBM

@@ -93,7 +93,7 @@ class MemoryOrder:
         """Make each buffer the owner of its memory, while the result has room."""
         while self.at < self.buffers:
             if not self.is_taken:
-                self.take(self.numbers[self.at])
+                self.set_owner(self.numbers[self.at])
             if self.pair_count + self.head_count * self.tail_count > self.capacity:
                 return
             for head in range(self.head_count):
@@ -104,11 +104,11 @@ class MemoryOrder:
             self.is_taken = False
             self.at += 1
 
-    def take(self, number: int) -> None:
+    def set_owner(self, number: int) -> None:
         """Make a buffer the owner of its memory. List its first steps, and the last steps of the earlier owners of the
         memory, which come before them."""
         owners = self.psum if self.spaces[number] > 0 else self.sbuf
-        earlier = owners.take(self.addresses[number], self.ends[number], number)
+        earlier = owners.set_owner(self.addresses[number], self.ends[number], number)
         self.is_taken, self.tail_count, self.head_count = True, 0, 0
         if earlier == 0:
             return

@@ -29,7 +29,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import RunDependences
-from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, Uses, note, plain, uses_of
+from nki_mlir.targets.neuron.codegen.fuse_instructions import BufferUses, Uses, plain, record_uses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
@@ -297,7 +297,7 @@ class _MergedRun:
             if operand.buffers and operand.buffers[0] not in joined:
                 self.join_buffers(operand.buffers, joined)
         step.op, step.work = changed(op, lambda tile: in_joined(tile, joined)), None
-        note(self.uses, step)
+        record_uses(self.uses, step)
         self.members[first] = [first]
         self.before[first] = sorted({self.leader[other] for k in members for other in self.before[k]} - {first})
         self.merged += len(members) - 1

@@ -127,7 +127,7 @@ class NearbyAccesses:
         # By the registers of a write: earlier accesses that the write covers. Only a later access through the same
         # registers may still conflict with them.
         self.superseded: dict[Hashable, Entries] = {}
-        self.met: dict[ByteNest, dict[int, bool]] = {}  # by the distance of equal nests, whether they share a byte
+        self.overlap_memo: dict[ByteNest, dict[int, bool]] = {}     # whether equal nests share a byte, by distance
         self.queries = 0
 
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
@@ -188,7 +188,7 @@ class NearbyAccesses:
             return False
         if other.nest is not region.nest:
             return other.overlaps(region)
-        by_distance, distance = self.met.setdefault(region.nest, {}), region.start - other.start
+        by_distance, distance = self.overlap_memo.setdefault(region.nest, {}), region.start - other.start
         if distance not in by_distance:
             by_distance[distance] = other.overlaps(region)
         return by_distance[distance]
@@ -206,7 +206,7 @@ class NearbyAccesses:
                         access.live = False
                 entries[:] = [access for access in entries if access.live]
 
-    def note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
+    def add(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         key = region, writes, stream
         before = self.latest.get(key)
         if before is not None and before.live and before.region == region:

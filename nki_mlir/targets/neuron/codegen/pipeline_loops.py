@@ -116,7 +116,7 @@ class Stages:
         begin = self.begin(starts, interval)
         # the number of the round, and the time in the round
         self.times = [divmod(start - begin, interval) for start in starts]
-        self.possible = self.settle()
+        self.possible = self.schedule_steps()
         first_round = min(rounds for rounds, _ in self.times)
         self.stage = [int(rounds - first_round) for rounds, _ in self.times]
         self.count = max(self.stage) + 1
@@ -133,7 +133,7 @@ class Stages:
                                      for _, _, buffer in lives], np.float64) for space in (SBUF, PSUM)]
         return float(times[np.lexsort((times, *in_use))[0]])
 
-    def settle(self) -> bool:
+    def schedule_steps(self) -> bool:
         """Move steps back until each follows all steps that it depends on, and the users of a PSUM buffer have one
         stage. Return False if that does not end."""
         times = self.times

@@ -293,7 +293,7 @@ def steps_in(block: Block) -> Iterator[InstructionStep]:
                 yield from steps_in(inner)
 
 
-def meets(code: Code) -> bool:
+def exchanges_data(code: Code) -> bool:
     """Return whether programs exchange data, so that each needs a separate core."""
     return any(isinstance(step.op, Meeting) for step in steps_in(code.body))
 

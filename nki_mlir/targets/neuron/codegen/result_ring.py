@@ -50,11 +50,11 @@ def owners_in_ring(graph: SchedulingGraph, limit: int) -> list[list[int]]:
     owners: list[list[int]] = [[] for _ in graph.space]
     ring = deque([(-1, limit)])                 # the owner of each piece and its bytes, from the next one on
     for buffer in sorted([b for b, space in enumerate(graph.space) if space == psum], key=graph.first.__getitem__):
-        owners[buffer] = take(ring, buffer, graph)
+        owners[buffer] = allocate(ring, buffer, graph)
     return owners
 
 
-def take(ring: deque[tuple[int, int]], buffer: int, graph: SchedulingGraph) -> list[int]:
+def allocate(ring: deque[tuple[int, int]], buffer: int, graph: SchedulingGraph) -> list[int]:
     """Give a buffer the next bytes of the ring that are not live, or all bytes if there are too few. Return their
     owners."""
     missing, owners = graph.size[buffer], []

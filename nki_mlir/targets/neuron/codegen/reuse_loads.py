@@ -228,7 +228,7 @@ class ChosenAddresses:
         extent = extent_of(buffer)
         end = load - 1 if dropped.fixed and extent_of(dropped) == extent else last
         if extent not in self.sharing:
-            self.sharing[extent] = [other for other in self.users if meet(extent, other)]
+            self.sharing[extent] = [other for other in self.users if overlap(extent, other)]
         return all(bisect_right(self.users[other], end) <= bisect_right(self.users[other], begin - 1)
                    for other in self.sharing[extent])
 
@@ -244,7 +244,7 @@ def extent_of(buffer: DeviceBuffer) -> tuple[range, range]:
     return range(partition, partition + buffer.partitions), range(byte, byte + buffer.bytes_per_partition)
 
 
-def meet(a: tuple[range, range], b: tuple[range, range]) -> bool:
+def overlap(a: tuple[range, range], b: tuple[range, range]) -> bool:
     return all(one.start < other.stop and other.start < one.stop for one, other in zip(a, b))
 
 

@@ -143,7 +143,7 @@ class ScheduledMemory:
             self.changes[space * self.row + last_use + 1] += size
         if self.has_addresses:
             ranges = self.psum if space > 0 else self.sbuf
-            ranges.give(self.addresses[buffer], size)
+            ranges.release(self.addresses[buffer], size)
         self.next_version()
 
     def allows(self, k: int, transfer: bool, busy: bool) -> bool:
@@ -215,12 +215,12 @@ class ScheduledMemory:
         for at in range(start, end):
             buffer = self.absent[at]
             ranges = self.psum if self.space[buffer] > 0 else self.sbuf
-            address = ranges.take(self.size[buffer], self.long[buffer] != 0)
+            address = ranges.allocate(self.size[buffer], self.long[buffer] != 0)
             if address < 0:
                 for assigned in range(start, at):
                     buffer = self.absent[assigned]
                     ranges = self.psum if self.space[buffer] > 0 else self.sbuf
-                    ranges.give(self.addresses[buffer], self.size[buffer])
+                    ranges.release(self.addresses[buffer], self.size[buffer])
                 return False
             self.addresses[buffer] = address
         return True

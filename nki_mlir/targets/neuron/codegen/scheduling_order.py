@@ -96,7 +96,7 @@ class OrderSearch:
             yield from [order for order in self.orders if order.loads == 100]
         yield from self.orders
 
-    def note(self, order: Order, ns: float) -> None:
+    def record(self, order: Order, ns: float) -> None:
         """Record the estimate of an order that has room for all tiles."""
         if self.best is None or ns < self.best[0]:
             self.best = ns, order

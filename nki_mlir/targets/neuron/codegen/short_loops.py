@@ -105,7 +105,7 @@ def fastest_in_blocks(search: TimedCandidates) -> tuple[Fastest | None, bool]:
     try:
         prepared = search.prepared(IN_BLOCKS._replace(loads=search.options.loads))
         for arrangement, program in prepared.programs(search.options.level, search.least_time):
-            search.note(prepared.candidate, arrangement, program)
+            search.time_and_record(prepared.candidate, arrangement, program)
     except NkiMlirError:
         return None, False
     return search.best()[1], search.least_time() <= prepared.bound() * ENOUGH

@@ -137,7 +137,7 @@ class _Emitter:
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
         self.tiles = PhysicalTiles(self.machine, self.variables)
-        self.meets = False
+        self.exchanges_data = False
         self.table = ""                                 # the table that the scalar engine has loaded, if it is known
         self.block(self.code.body, ends_program=True)
         self.finish()
@@ -455,7 +455,7 @@ class _Emitter:
         It takes further semaphores, after those of engines and queues: one counts the engines that have arrived; one
         for each engine but the first lets it continue, and the engine counts it down.
         """
-        self.meets = len(self.engines) > 1
+        self.exchanges_data = len(self.engines) > 1
         first_engine, *other_engines = self.engines
         arrived, go = self.data_semaphores, {e: self.data_semaphores + 1 + k for k, e in enumerate(other_engines)}
         for engine in other_engines:
@@ -469,7 +469,7 @@ class _Emitter:
 
     def finish(self) -> None:
         program = self.program
-        if self.meets:
+        if self.exchanges_data:
             program.semaphores.append(Semaphore("Barrier"))
             program.semaphores += [Semaphore(f"Go{isa.ENGINE_NAMES[e]}") for e in self.engines[1:]]
         if len(program.semaphores) > self.machine.semaphores:

@@ -40,7 +40,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     Value,
     While,
     compute,
-    meets,
+    exchanges_data,
     nodes_in,
     steps_in,
     sub_blocks,
@@ -65,7 +65,7 @@ def with_grid(code: Code) -> Code:
     """Return the code with loops over the grid around its body, in place of program ids. For programs that exchange
     data, return the code of one program."""
     body = code.body
-    if meets(code) and prod(code.grid) > 1:
+    if exchanges_data(code) and prod(code.grid) > 1:
         if code.programs:
             raise Unsupported(feature="one instruction stream for programs that wait for each other",
                               instead="lower the complete kernel, which gives each program its streams")

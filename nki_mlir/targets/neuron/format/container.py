@@ -84,7 +84,7 @@ def decode_program(data: bytes) -> Program:
     def string(number: int) -> str:
         return str(entry(strings, number, "string"))
 
-    kernel, target, sbuf, psum = Bytes(sections[b"HEAD"], "the header").take(HEAD)
+    kernel, target, sbuf, psum = Bytes(sections[b"HEAD"], "the header").unpack(HEAD)
     machine = machine_named(string(target))
     program = Program(string(kernel), string(target), sbuf_bytes=sbuf, psum_bytes=psum)
     program.variables = read_variables(sections, string)
@@ -110,13 +110,13 @@ def decode_program(data: bytes) -> Program:
 def split(data: bytes) -> dict[bytes, bytes]:
     """Return the sections by tag after comparing their checksums. Raise ``BadBinary``."""
     preamble = Bytes(data, "the file")
-    magic, version, count, checksum = preamble.take(PREAMBLE)
+    magic, version, count, checksum = preamble.unpack(PREAMBLE)
     if magic != MAGIC:
         raise BadBinary(what="it does not start with the container's magic number")
     if version != VERSION:
         raise BadBinary(what=f"it is of version {version}; this reads version {VERSION}")
     start = preamble.at
-    table = [preamble.take(SECTION) for _ in range(count)]
+    table = [preamble.unpack(SECTION) for _ in range(count)]
     if zlib.crc32(data[start:preamble.at]) != checksum:
         raise BadBinary(what="the checksum of the section table differs")
     sections = {}
@@ -143,7 +143,7 @@ def read_strings(data: bytes) -> list[str]:
     source, strings = Bytes(data, "the string table"), []
     while source.at < len(data):
         try:
-            strings.append(source.bytes(source.take(NUMBER)[0]).decode())
+            strings.append(source.bytes(source.unpack(NUMBER)[0]).decode())
         except UnicodeDecodeError:
             raise BadBinary(what="a string is not UTF-8") from None
     return strings
@@ -152,8 +152,8 @@ def read_strings(data: bytes) -> list[str]:
 def read_variables(sections: dict[bytes, bytes], string: Callable[[int], str]) -> list[Variable]:
     source, data, variables = Bytes(sections[b"VARS"], "the variables"), Bytes(sections[b"DATA"], "the constants"), []
     while source.at < len(source.data):
-        name, kind, dtype, index, dims, size = source.take(VARIABLE)
-        shape = tuple(source.take(EXTENT)[0] for _ in range(dims))
+        name, kind, dtype, index, dims, size = source.unpack(VARIABLE)
+        shape = tuple(source.unpack(EXTENT)[0] for _ in range(dims))
         variables.append(Variable(string(name), entry(KINDS, kind, "kind of variable"), index, shape,
                               entry(DTYPES, dtype, "element type"), bytearray(data.bytes(size))))
     return variables

@@ -241,7 +241,7 @@ class Bytes:
     def __init__(self, data: bytes, section: str) -> None:
         self.data, self.section, self.at = data, section, 0
 
-    def take(self, form: struct.Struct) -> tuple[Any, ...]:
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         if self.at + form.size > len(self.data):
             raise BadBinary(what=f"{self.section} ends too early")
         values = form.unpack_from(self.data, self.at)
@@ -271,16 +271,16 @@ class Decoder:
 
     def instruction(self, code: Bytes, engine: Engine) -> Instruction:
         start = code.at
-        opcode, flags, number, slots, waits, queue, present, location = code.take(HEADER)
+        opcode, flags, number, slots, waits, queue, present, location = code.unpack(HEADER)
         cls = by_opcode().get(opcode)
         if cls is None:
             raise BadBinary(what=f"{code.section} has an unknown opcode {opcode:#x} at byte {start}")
         if entry(ENGINES, number, "engine") is not engine or not slots or waits > WAITS:
             raise BadBinary(what=f"{code.section} has a malformed header at byte {start}")
-        conditions = [code.take(WAIT) for _ in range(WAITS)][:waits]
+        conditions = [code.unpack(WAIT) for _ in range(WAITS)][:waits]
         if any(comparison for _, comparison, _ in conditions):
             raise BadBinary(what=f"{code.section} has an unknown comparison at byte {start}")
-        signal = code.take(UPDATE)
+        signal = code.unpack(UPDATE)
         reader = _OperationReader(self, cls, code)
         op = reader.control(cls) if issubclass(cls, Control) else reader.operation(cls, present, engine)
         if not code.at <= start + slots * SLOT <= len(code.data):
@@ -310,13 +310,13 @@ class _OperationReader:
 
     def tile(self, label: str) -> Tile:
         code = self.code
-        space, kind, dims, terms, base, lanes, offset = code.take(DESCRIPTOR)
+        space, kind, dims, terms, base, lanes, offset = code.unpack(DESCRIPTOR)
         dtype = entry(DTYPES, kind, "element type")
         where = next((name for name, number in SPACES.items() if number == space), None)
         if where is None:
             raise BadBinary(what=f"there is no memory {space}")
-        pairs = tuple(code.take(dim_of(self.cls, where)) for _ in range(dims))[::-1]
-        added = [code.take(TERM) for _ in range(terms)]
+        pairs = tuple(code.unpack(dim_of(self.cls, where)) for _ in range(dims))[::-1]
+        added = [code.unpack(TERM) for _ in range(terms)]
         if any(count == 0 for _, count in pairs) or any(offset % dtype.itemsize or c % dtype.itemsize
                                                         for _, unit, _, c in added if not unit):
             raise BadBinary(what=f"a descriptor of {code.section} is malformed")
@@ -335,18 +335,18 @@ class _OperationReader:
         code, values = self.code, dict[str, object]()
         for name, kind in cls.kinds().items():
             if kind is str:
-                values[name] = entry(cls.choices[name], code.take(_BOOL)[0], name)
+                values[name] = entry(cls.choices[name], code.unpack(_BOOL)[0], name)
             elif kind is Register:
-                values[name] = Register(code.take(_BOOL)[0])
+                values[name] = Register(code.unpack(_BOOL)[0])
             elif kind is Tile:
                 values[name] = self.tile(name)
                 if self.registers:
                     raise BadBinary(what=f"a descriptor of {code.section} is malformed")
             elif kind == Scalar:
-                is_register, number = code.take(_SCALAR)
+                is_register, number = code.unpack(_SCALAR)
                 values[name] = Register(number) if is_register else number
             else:
-                values[name] = (Label if kind is Label else int)(code.take(_WORD)[0])
+                values[name] = (Label if kind is Label else int)(code.unpack(_WORD)[0])
         return cls(**values)
 
     def operation(self, cls: type[Op], present: int, engine: Engine) -> Op:
@@ -364,11 +364,11 @@ class _OperationReader:
     def attribute(self, kind: type) -> object:
         code = self.code
         if kind is str:
-            return entry(self.decoder.strings, code.take(_STRING)[0], "string")
+            return entry(self.decoder.strings, code.unpack(_STRING)[0], "string")
         if kind is tuple:
-            return tuple(code.take(_INT)[0] for _ in range(code.take(_COUNT)[0]))
+            return tuple(code.unpack(_INT)[0] for _ in range(code.unpack(_COUNT)[0]))
         if kind is Linear:
-            const, registers, axes = code.take(_FORM)
-            terms = [code.take(_FORM_TERM) for _ in range(registers + axes)]
+            const, registers, axes = code.unpack(_FORM)
+            terms = [code.unpack(_FORM_TERM) for _ in range(registers + axes)]
             return Linear(const, tuple((self.symbol(k), c) for k, c in terms[:registers]), tuple(terms[registers:]))
-        return kind(code.take(_FLOAT if kind is float else _BOOL if kind is bool else _INT)[0])
+        return kind(code.unpack(_FLOAT if kind is float else _BOOL if kind is bool else _INT)[0])

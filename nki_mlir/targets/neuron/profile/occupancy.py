@@ -30,11 +30,11 @@ class Footprint(NamedTuple):
     b0: int
     b1: int
 
-    def meets(self, other: "Footprint") -> bool:
+    def overlaps(self, other: "Footprint") -> bool:
         """Return whether two footprints in one memory may share a byte."""
         return self.b0 < other.b1 and other.b0 < self.b1 and self.p0 < other.p1 and other.p0 < self.p1
 
-    def holds(self, other: "Footprint") -> bool:
+    def contains(self, other: "Footprint") -> bool:
         return self.p0 <= other.p0 and other.p1 <= self.p1 and self.b0 <= other.b0 and other.b1 <= self.b1
 
 
@@ -122,7 +122,7 @@ class _Memory:
 
     def _overlapping(self, region: Footprint) -> list[int]:
         return list(dict.fromkeys(k for bucket in buckets_of(region) for k in self.live.get(bucket, ())
-                                  if self.all[k].region.meets(region)))
+                                  if self.all[k].region.overlaps(region)))
 
     def read(self, region: Footprint, end: float) -> None:
         for k in self._overlapping(region):
@@ -131,7 +131,7 @@ class _Memory:
     def write(self, region: Footprint, reads: bool, begin: float, end: float, instruction: int) -> None:
         for k in self._overlapping(region):
             occupant, r = self.all[k], self.all[k].region
-            if r.holds(region) and (reads or (not occupant.read and r != region)):
+            if r.contains(region) and (reads or (not occupant.read and r != region)):
                 occupant.end = max(occupant.end, end)
                 return
             occupant.end = min(occupant.end, max(begin, occupant.begin))
@@ -184,13 +184,13 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
         for operand in operands:
             for bucket in buckets_of(operand.region) if operand.reads else ():
                 for value in live[bucket]:
-                    if value.region.meets(operand.region):
+                    if value.region.overlaps(operand.region):
                         readers[value.where].add(Use(where, operand.field, operand.region))
         for operand in operands:
             if operand.writes:
                 produced, fills = Value(where, operand.region), operand.fills
                 for bucket in buckets_of(operand.region):
                     if fills:
-                        live[bucket] = {value for value in live[bucket] if not operand.region.holds(value.region)}
+                        live[bucket] = {value for value in live[bucket] if not operand.region.contains(value.region)}
                     live[bucket].add(produced)
     return readers

@@ -231,11 +231,11 @@ class StallCauses:
         """Return whether a control instruction counts a semaphore by which engines synchronize; other semaphores signal
         an engine's progress."""
         update = self.streams[number].instructions[position].update
-        return update is None or meets(self.semaphores[number][update.semaphore].name)
+        return update is None or is_barrier(self.semaphores[number][update.semaphore].name)
 
 
 @lru_cache
-def meets(semaphore: str) -> bool:
+def is_barrier(semaphore: str) -> bool:
     """Return whether engines synchronize by a semaphore of this name."""
     return MEETING_POINT.fullmatch(semaphore) is not None
 

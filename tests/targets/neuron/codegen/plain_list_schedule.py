@@ -202,11 +202,11 @@ class PlainSchedule:
         assigned: list[int] = []
         longest = max(len(self.steps) // 8, 64)
         for b in new:
-            address = self.pieces[self.graph.space[b]].take(self.graph.size[b],
+            address = self.pieces[self.graph.space[b]].allocate(self.graph.size[b],
                                                             self.graph.last[b] - self.graph.first[b] > longest)
             if address < 0:
                 for other in assigned:
-                    self.pieces[self.graph.space[other]].give(self.addresses[other], self.graph.size[other])
+                    self.pieces[self.graph.space[other]].release(self.addresses[other], self.graph.size[other])
                 return False
             self.addresses[b] = address
             assigned.append(b)
@@ -217,7 +217,7 @@ class PlainSchedule:
         if self.ring is not None and self.graph.space[buffer] == 1:
             self.ring.release(buffer)
         if self.base is not None:
-            self.pieces[self.graph.space[buffer]].give(self.addresses[buffer], self.graph.size[buffer])
+            self.pieces[self.graph.space[buffer]].release(self.addresses[buffer], self.graph.size[buffer])
 
     # -- time ----------------------------------------------------------------------------------------------------------
     def run(self) -> None:

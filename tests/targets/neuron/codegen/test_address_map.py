@@ -25,55 +25,55 @@ def ranges_of(free):
 
 def test_ranges__give_the_smallest_that_is_large_enough_from_either_end():
     free = FreeRanges(0, 1000)
-    assert [free.take(100, end) for end in (False, True, False)] == [0, 900, 100]
-    free.give(0, 100)
+    assert [free.allocate(100, end) for end in (False, True, False)] == [0, 900, 100]
+    free.release(0, 100)
     assert ranges_of(free) == [(0, 100), (200, 900)]
-    assert free.take(80, False) == 0 and free.take(700, False) == 200 and free.take(30, False) == -1
-    free.give(200, 700)
-    free.give(100, 100)
-    free.give(900, 100)
-    free.give(0, 80)
+    assert free.allocate(80, False) == 0 and free.allocate(700, False) == 200 and free.allocate(30, False) == -1
+    free.release(200, 700)
+    free.release(100, 100)
+    free.release(900, 100)
+    free.release(0, 80)
     assert ranges_of(free) == [(0, 1000)]
 
 
 def test_ranges__of_one_length_give_the_first_or_from_the_end_the_last():
     for from_end, address in ((False, 0), (True, 250)):
         free = FreeRanges(0, 300)
-        assert free.take(100, False) == 0 and free.take(100, False) == 100
-        free.give(0, 100)
-        assert ranges_of(free) == [(0, 100), (200, 300)] and free.take(50, from_end) == address
+        assert free.allocate(100, False) == 0 and free.allocate(100, False) == 100
+        free.release(0, 100)
+        assert ranges_of(free) == [(0, 100), (200, 300)] and free.allocate(50, from_end) == address
 
 
 def test_banks__are_not_crossed():
     free = FreeRanges(0, 8192, 2048)
-    assert [free.take(1536, False) for _ in range(3)] == [0, 2048, 4096]
-    assert free.take(2048, False) == 6144
-    assert free.take(512, False) == 1536
+    assert [free.allocate(1536, False) for _ in range(3)] == [0, 2048, 4096]
+    assert free.allocate(2048, False) == 6144
+    assert free.allocate(512, False) == 1536
     free = FreeRanges(512, 8192, 2048)
-    assert free.take(4096, False) == 2048
-    assert free.take(1024, True) == 1024 and free.take(1024, True) == 7168
-    assert FreeRanges(0, 2048 + 100, 2048).take(200, True) == 2048 - 200        # at the end of the bank before
+    assert free.allocate(4096, False) == 2048
+    assert free.allocate(1024, True) == 1024 and free.allocate(1024, True) == 7168
+    assert FreeRanges(0, 2048 + 100, 2048).allocate(200, True) == 2048 - 200        # at the end of the bank before
 
 
 def test_banks__the_least_recently_released_comes_first():
     free = FreeRanges(0, 8192, 2048)
-    assert free.take(2048, False) == 0
-    free.give(0, 2048)
-    assert [free.take(2048, False) for _ in range(2)] == [2048, 4096]
-    free.give(4096, 2048)
-    free.give(2048, 2048)
-    assert [free.take(2048, False) for _ in range(5)] == [6144, 0, 4096, 2048, -1]
-    free.give(4096, 2048)
-    assert free.take(512, False) == 4096
-    free.give(0, 2048)
-    assert free.take(512, False) == 4096 + 512          # a bank that is in use has less room
+    assert free.allocate(2048, False) == 0
+    free.release(0, 2048)
+    assert [free.allocate(2048, False) for _ in range(2)] == [2048, 4096]
+    free.release(4096, 2048)
+    free.release(2048, 2048)
+    assert [free.allocate(2048, False) for _ in range(5)] == [6144, 0, 4096, 2048, -1]
+    free.release(4096, 2048)
+    assert free.allocate(512, False) == 4096
+    free.release(0, 2048)
+    assert free.allocate(512, False) == 4096 + 512          # a bank that is in use has less room
 
 
 def test_banks__without_rotation_the_first_is_reused():
     free = FreeRanges(0, 8192, 2048, rotates=False)
-    assert free.take(2048, False) == 0
-    free.give(0, 2048)
-    assert free.take(2048, False) == 0
+    assert free.allocate(2048, False) == 0
+    free.release(0, 2048)
+    assert free.allocate(2048, False) == 0
 
 
 def test_scheduler__does_without_rotation_where_banks_are_scattered(monkeypatch):
@@ -94,14 +94,14 @@ def test_ranges__never_overlap_what_is_taken(seed):
     free, taken = FreeRanges(64, 16384, 2048), []
     for _ in range(400):
         if taken and r.random() < 0.5:
-            free.give(*taken.pop(r.randrange(len(taken))))
-        elif (at := free.take(size := 32 * r.randint(1, 80), r.random() < 0.3)) >= 0:
+            free.release(*taken.pop(r.randrange(len(taken))))
+        elif (at := free.allocate(size := 32 * r.randint(1, 80), r.random() < 0.3)) >= 0:
             assert all(at + size <= other or other + n <= at for other, n in taken)
             assert at >= 64 and at + size <= 16384
             assert at // 2048 == (at + size - 1) // 2048 or (size > 2048 and at % 2048 == 0)
             taken.append((at, size))
     while taken:
-        free.give(*taken.pop())
+        free.release(*taken.pop())
     assert ranges_of(free) == [(64, 16384)]
 
 
@@ -112,7 +112,7 @@ def test_last_owners__are_who_had_each_byte_last(seed):
     for owner in range(100):
         first = r.randrange(190)
         end = r.randint(first + 1, 200)
-        earlier = owners.earlier[:owners.take(first, end, owner)].tolist()
+        earlier = owners.earlier[:owners.set_owner(first, end, owner)].tolist()
         assert len(earlier) == len(set(earlier)) and set(earlier) == {x for x in last[first:end] if x is not None}
         last[first:end] = [owner] * (end - first)
 

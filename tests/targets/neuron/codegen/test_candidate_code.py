@@ -92,7 +92,7 @@ def test_orders_that_are_longer_by_their_estimates__are_not_timed(monkeypatch: p
         for arrangement, _ in prepared.programs(1, lambda: best):
             if arrangement.ns < math.inf:
                 best = min(best, arrangement.ns * missed)
-                prepared.note(arrangement, arrangement.ns * missed)
+                prepared.record(arrangement, arrangement.ns * missed)
                 estimates.append(arrangement.ns)
         likely = [estimate for estimate in estimates if estimate <= estimates[0] * candidate_programs.ALIKE]
         if not brief and missed <= candidate_programs.GOOD:

@@ -134,7 +134,7 @@ def test_tiles_side_by_side__are_not_compared(register):
         earlier = set()
         accesses.earlier(region, True, earlier)
         assert not earlier
-        accesses.note(region, k, True, k)
+        accesses.add(region, k, True, k)
     assert compared < 10 * count * 2
 
 

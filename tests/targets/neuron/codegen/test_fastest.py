@@ -38,14 +38,14 @@ def timed(monkeypatch: pytest.MonkeyPatch, source: str, arguments: tuple[str, ..
 def timed_of(monkeypatch: pytest.MonkeyPatch, captured: Any, options: Emission = Emission()) -> list[tuple[Candidate, float]]:
     """The same of a captured kernel."""
     noted: list[tuple[Candidate, float]] = []
-    note = TimedCandidates.note
+    note = TimedCandidates.time_and_record
 
     def noting(self: TimedCandidates, candidate: Candidate, *program: object) -> float:
         noted.append((candidate, note(self, candidate, *program)))          # type: ignore[arg-type]
         return noted[-1][1]
-    monkeypatch.setattr(TimedCandidates, "note", noting)
+    monkeypatch.setattr(TimedCandidates, "time_and_record", noting)
     emit_cores(neuron.lowered(captured.captured), captured.grid, options)
-    monkeypatch.setattr(TimedCandidates, "note", note)
+    monkeypatch.setattr(TimedCandidates, "time_and_record", note)
     return [*noted, min(noted, key=lambda entry: entry[1])]
 
 

@@ -27,20 +27,20 @@ def test_changes__change_one_option_each() -> None:
 def test_search__begins_with_the_first_orders_and_then_changes_the_best() -> None:
     orders = search()
     assert (orders.next(), orders.next()) == FIRST
-    orders.note(FIRST[0], 20.0)
-    orders.note(FIRST[1], 10.0)
+    orders.record(FIRST[0], 20.0)
+    orders.record(FIRST[1], 10.0)
     better = SECOND._replace(share=2)
     assert orders.next() == better
-    orders.note(better, 5.0)
+    orders.record(better, 5.0)
     assert orders.next() == better._replace(share=1)
-    orders.note(better._replace(share=1), 7.0)
+    orders.record(better._replace(share=1), 7.0)
     assert orders.next() == better._replace(ahead=0)
     assert orders.count == 5
 
 
 def test_search__computes_each_order_once() -> None:
     orders = search()
-    orders.note(FIRST[0], 10.0)
+    orders.record(FIRST[0], 10.0)
     several = remaining(orders)
     assert len(several) == len(set(several)) == orders.count
     assert set(several) >= {*ORDERS, *[ORDERS[0]._replace(**change) for change in CHANGES]}
@@ -54,7 +54,7 @@ def test_search_without_changes__computes_the_orders_as_they_are() -> None:
     limited = Order(loads=85), *FIRST
     orders = OrderSearch(limited, 1, [], EngineChoice(machine_named("trn2")).alike)
     assert orders.next() == limited[0]
-    orders.note(FIRST[0], 10.0)
+    orders.record(FIRST[0], 10.0)
     assert remaining(orders) == [*limited[1:]]
 
 
