@@ -44,7 +44,7 @@ def load(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"{PACKAGE}.{module}")
     except ModuleNotFoundError as error:
-        raise ImportError(lacking(error.name or module)) from None
+        raise ImportError(missing_name_message(error.name or module)) from None
     except ImportError as error:
         if "failed to map segment" not in str(error):
             raise
@@ -61,7 +61,7 @@ def check_stack() -> None:
         raise MemoryError(f"the stack is limited to {limit:,} bytes (ulimit -s), MLIR needs {LEAST_STACK:,}")
 
 
-def lacking(name: str) -> str:
+def missing_name_message(name: str) -> str:
     """Return the message for installed bindings that lack a name that is used here."""
     return f"the MLIR bindings of {PACKAGE} have no {name}. fix: pip install '{TESTED}', which is tested"
 
@@ -71,7 +71,7 @@ def check_bindings() -> None:
     for module, names in REQUIRED.items():
         for name in names:
             if not hasattr(load(module), name):
-                raise ImportError(lacking(f"{module}.{name}"))
+                raise ImportError(missing_name_message(f"{module}.{name}"))
 
 
 if TYPE_CHECKING:                       # the bindings come without types: typings/ has those of the used names

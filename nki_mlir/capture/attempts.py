@@ -124,7 +124,7 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
                 outcome = _attempt(wrapped, body, grid, plan, dict(fixed), target, verdict)
             except UnrollLimit as error:
                 raise failure or error from None
-            if isinstance(outcome, Again):
+            if isinstance(outcome, NeedsNumbers):
                 plan.reasons.update(outcome.requests)
                 plan.shared = SharedTensors()
                 failure = outcome.error or failure
@@ -143,7 +143,7 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
             plan.reasons.update({("written", n): "only a run can tell whether it is written" for n in open_outputs})
 
 
-class Again(NamedTuple):
+class NeedsNumbers(NamedTuple):
     """The outcome of an attempt that needs numbers; ``error`` is the error that it would have raised."""
 
     requests: dict[tuple[object, ...], str]
@@ -151,7 +151,7 @@ class Again(NamedTuple):
 
 
 def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
-             target: str, verdict: Verdict) -> tuple[Variant, ProgramTouches] | Again:
+             target: str, verdict: Verdict) -> tuple[Variant, ProgramTouches] | NeedsNumbers:
     with shared_context(), ir.Location.unknown():
         builder = MlirBuilder(wrapped, grid, plan, point, target)
         token = current.set(builder)
@@ -160,17 +160,17 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
                 builder.advance = limited(advance)
                 outputs, structure = body(builder, wrapped)
             if requests := builder.requests | builder.left_open():
-                return Again(requests)
+                return NeedsNumbers(requests)
             if (violation := builder.dependences.violation(ignored_axes(builder))) is not None:
                 raise violation
             module = builder.finish(outputs)
         except NeedsValue:
-            return Again(builder.requests)
+            return NeedsNumbers(builder.requests)
         except Exception as error:
             if isinstance(error, NkiMlirError):
                 error.located(raised_at(error.__traceback__))
             if requests := builder.requests or builder.requests_after(error):
-                return Again(requests, error)
+                return NeedsNumbers(requests, error)
             raise
         finally:
             current.reset(token)

@@ -15,7 +15,7 @@ class LoopRun:
     parallel: bool
     name: str
     symbol: Symbol | None = None
-    meets: bool = False                 # a barrier or collective of programs is inside
+    has_barrier: bool = False                 # a barrier or collective of programs is inside
     site: object = None
     start: int | None = None
 

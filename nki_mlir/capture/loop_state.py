@@ -217,7 +217,7 @@ class Trace:
     def mark(self) -> int:
         return self.counted + len(self.entries)
 
-    def settle(self) -> None:
+    def clear_entries(self) -> None:
         """Count the entries and drop them: the outermost loop or branch has ended, and nothing compares its operations
         again."""
         self.counted += len(self.entries)

@@ -363,7 +363,7 @@ class MlirBuilder(OperationEmitter):
         if began is not None:
             self.memory.close(began)
         if len(self.scopes) == 1:
-            self.trace.settle()
+            self.trace.clear_entries()
         self.last = None
 
     def finish(self, results: Sequence[Buffer]) -> Module:

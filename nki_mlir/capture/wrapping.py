@@ -132,7 +132,7 @@ class LogicWrapper(ast.NodeTransformer):
     def keep(self, node: ast.expr) -> ast.NamedExpr:
         return ast.copy_location(ast.NamedExpr(ast.Name(HELD.format(next(self.numbers)), ast.Store()), node), node)
 
-    def plainly(self, node: ast.AST | None) -> Any:
+    def visit_unchanged_operators(self, node: ast.AST | None) -> Any:
         """Visit a part that must not contain assignments: its operators stay Python's."""
         before, self.is_plain = self.is_plain, True
         visited = None if node is None else self.visit(node)
@@ -140,7 +140,7 @@ class LogicWrapper(ast.NodeTransformer):
         return visited
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
-        node.iter = self.plainly(node.iter)
+        node.iter = self.visit_unchanged_operators(node.iter)
         node.target = self.visit(node.target)
         node.ifs = [self.visit(test) for test in node.ifs]
         return node
@@ -148,11 +148,11 @@ class LogicWrapper(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Leave a class's attributes unchanged, and rewrite its methods like any function."""
         methods = [s for s in node.body if isinstance(s, ast.FunctionDef)]
-        node.body = [self.visit(s) if s in methods else self.plainly(s) for s in node.body]
+        node.body = [self.visit(s) if s in methods else self.visit_unchanged_operators(s) for s in node.body]
         return node
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = self.plainly(node.annotation)
+        node.annotation = self.visit_unchanged_operators(node.annotation)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
@@ -204,7 +204,7 @@ class ConstructWrapper(LogicWrapper):
         if self.depth and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
             return node         # the body of a generator's loop runs elsewhere, unobserved: the loop unrolls
         self.depth += 1
-        returns, node.returns = self.plainly(node.returns), None
+        returns, node.returns = self.visit_unchanged_operators(node.returns), None
         self.generic_visit(node)
         node.returns = returns
         self.depth -= 1
@@ -253,7 +253,7 @@ class ConstructWrapper(LogicWrapper):
         return [ast.copy_location(p, node.test) for p in pieces]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation, node.target = self.plainly(node.annotation), self.visit(node.target)
+        node.annotation, node.target = self.visit_unchanged_operators(node.annotation), self.visit(node.target)
         is_computed = isinstance(node.value, COMPUTED)
         node.value = node.value and self.visit(node.value)
         if node.value is None or not isinstance(node.target, ast.Name):

@@ -31,7 +31,7 @@ class DeadStores:
         self.last_read: list[View] = []                         # the tiles that the last operation read
         self.last_results: list[Buffer] = []                    # the tiles that it wrote, if it has several results
 
-    def note(self, op: Op, views: Sequence[View], statement: Statement) -> None:
+    def record(self, op: Op, views: Sequence[View], statement: Statement) -> None:
         """Record the reads and writes of an operation that has run."""
         operands = list(zip(op.operands(), views))
         read = {name for name, _ in op.sources()}

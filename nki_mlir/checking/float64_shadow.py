@@ -77,7 +77,7 @@ class Float64Shadow:
             self.references.append(weakref.ref(array, lambda _: self.elements.pop(key, None)))
         return self.elements[key]
 
-    def note(self, op: Op, operands: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray], statement: Statement,
+    def record(self, op: Op, operands: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray], statement: Statement,
              compute: Callable[[Mapping[str, np.ndarray]], np.ndarray | None]) -> None:
         """Record the result of an operation that has run. ``operands`` are those in float64, ``before`` the actual
         ones, and ``compute`` is its function in float64."""

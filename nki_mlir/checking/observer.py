@@ -57,9 +57,9 @@ class OperationObserver:
                 if tile.dtype.is_float:
                     self.report_nonfinite(op, tile, before, at)
             self.compare(op, before, at)
-            self.shadow.note(op, wide, before, (at, described(op)), partial(self.in_float64, op))
+            self.shadow.record(op, wide, before, (at, described(op)), partial(self.in_float64, op))
         self.check_order(op, views, at)
-        self.stores.note(op, views, (at, described(op)))
+        self.stores.record(op, views, (at, described(op)))
         self.note_sum(op, views, at)
 
     def perform_masked(self, op: Op, run: Callable[[], None], at: Location | None) -> None:

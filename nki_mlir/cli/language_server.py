@@ -76,7 +76,7 @@ class Unreadable(Exception):
         self.code = code
 
 
-def lacking(method: str, parameters: object) -> str:
+def parameter_mistake(method: str, parameters: object) -> str:
     """Return the mistake in the parameters of a message about a document, or an empty text."""
     if not method.startswith("textDocument/"):
         return ""
@@ -177,7 +177,7 @@ class Server:
         handler = self.handlers.get(method)
         if handler is None:
             return {"error": {"code": METHOD_NOT_FOUND, "message": "no such method"}}
-        if lack := lacking(method, message.get("params")):
+        if lack := parameter_mistake(method, message.get("params")):
             return {"error": {"code": INVALID_PARAMS, "message": lack}}
         try:
             return {"result": handler(message.get("params"))}

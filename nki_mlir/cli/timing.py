@@ -127,12 +127,12 @@ def order(first: "Timing", second: "Timing") -> str:
     names = (fast.kernel, slow.kernel) if fast.kernel != slow.kernel else \
         ("the first", "the second") if fast is first else ("the second", "the first")
     if comparison_verdict.sure:
-        return f"{names[0]} is faster: {of_fast} against {of_slow}; {sureness(comparison_verdict.probability)} sure"
+        return f"{names[0]} is faster: {of_fast} against {of_slow}; {confidence(comparison_verdict.probability)} sure"
     return f"these cannot be told apart: {names[0]} takes {of_fast}, {names[1]} {of_slow}; " \
-           f"{sureness(comparison_verdict.probability)} sure of the order"
+           f"{confidence(comparison_verdict.probability)} sure of the order"
 
 
-def sureness(probability: float) -> str:
+def confidence(probability: float) -> str:
     """Format a probability in percent, at most 99.9%."""
     return f"{min(probability, 0.999):.1%}" if probability > 0.99 else f"{probability:.0%}"
 

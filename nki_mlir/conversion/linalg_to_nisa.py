@@ -141,7 +141,7 @@ class _Block:
                 continue
             op = self.operations[number]
             self.done.append(op)
-            like = likeness(op) if self.templates is not None and start is None else None
+            like = repetition_key(op) if self.templates is not None and start is None else None
             if like is not None and self.templates is not None and like[0] in self.templates:
                 self.templates[like[0]].write(like[1], op.location, ir.InsertionPoint(op))
                 continue
@@ -226,7 +226,7 @@ def reads_target(fold: TileNest, target: TileOperand, ranges: Ranges) -> bool:
     return any(may_overlap(written, source.reached(fold.extents), ranges) for source in fold.inputs)
 
 
-def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
+def repetition_key(op: Operation) -> tuple[Hashable, list[Value]] | None:
     """Return a key, and the buffers of the operands. Operations outside of loops with equal keys become the same
     instructions on different buffers. Return None if the instructions depend on numbers, or if an operand is not a
     view of a complete buffer."""

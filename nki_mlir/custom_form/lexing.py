@@ -74,7 +74,7 @@ class Cursor:
     def next_is(self, literal: str) -> bool:
         return self.text.startswith(literal, self.skip())
 
-    def take(self, pattern: re.Pattern[str]) -> str | None:
+    def match(self, pattern: re.Pattern[str]) -> str | None:
         """Pass the next token if it matches the pattern, and return it; else return None."""
         match = pattern.match(self.text, self.skip())
         if match is None:
@@ -82,7 +82,7 @@ class Cursor:
         self.at = match.end()
         return match[0]
 
-    def took(self, literal: str) -> bool:
+    def accept(self, literal: str) -> bool:
         """Pass the next token if it is ``literal``, and return whether it was."""
         if not self.next_is(literal):
             return False
@@ -98,7 +98,7 @@ class Cursor:
         return match[0]
 
     def expect(self, literal: str, where: str) -> None:
-        if not self.took(literal):
+        if not self.accept(literal):
             raise self.unexpected(f"'{literal}' {where}")
 
     def unexpected(self, expected: str) -> MalformedForm:
@@ -125,7 +125,7 @@ class Cursor:
         if self.next_is("("):
             self.at = closing(self.text, self.at + 1) + 1
             return self.text[start:self.at]
-        if self.take(re.compile(r"!?[A-Za-z_][\w$.]*")) is None:
+        if self.match(re.compile(r"!?[A-Za-z_][\w$.]*")) is None:
             raise self.unexpected("a type")
         if self.text.startswith("<", self.at):
             self.at = closing(self.text, self.at + 1) + 1

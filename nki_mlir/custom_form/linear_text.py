@@ -70,20 +70,20 @@ def joined(terms: Sequence[str]) -> str:
 
 def read_term(cursor: Cursor, sign: int = 1) -> tuple[str | int | None, int]:
     """Read ``%i``, ``%i * 4``, ``d0 * 4`` or ``4``; return the value and its factor."""
-    negative = cursor.took("-")
-    name: str | int | None = cursor.take(VALUE)
+    negative = cursor.accept("-")
+    name: str | int | None = cursor.match(VALUE)
     if name is None:
-        text = cursor.take(AXIS)
+        text = cursor.match(AXIS)
         name = None if text is None else int(text[1:])
     if name is None:
-        number = cursor.take(NUMBER)
+        number = cursor.match(NUMBER)
         if number is None:
             raise cursor.unexpected("a number, a value or an axis")
         factor = int(number)
     else:
         factor = 1
-        if cursor.took("*"):
-            number = cursor.take(NUMBER)
+        if cursor.accept("*"):
+            number = cursor.match(NUMBER)
             if number is None:
                 raise cursor.unexpected("a number after '*'")
             factor = int(number)
@@ -95,7 +95,7 @@ def read_form(cursor: Cursor) -> NamedForm:
     form = NamedForm()
     at = cursor.skip()
     form.add(*read_term(cursor), at)
-    while (sign := cursor.take(SIGN)) is not None:
+    while (sign := cursor.match(SIGN)) is not None:
         at = cursor.skip()
         form.add(*read_term(cursor, -1 if sign == "-" else 1), at)
     return form
@@ -145,10 +145,10 @@ def read_constraints(cursor: Cursor) -> list[NamedConstraint]:
         start = cursor.skip()
         form = read_form(cursor)
         text = cursor.text[start:cursor.at]
-        relation = cursor.take(RELATION)
+        relation = cursor.match(RELATION)
         if relation is None:
             raise cursor.unexpected("'<=', '>=' or '=='")
-        number = cursor.take(NUMBER)
+        number = cursor.match(NUMBER)
         if number is None:
             raise cursor.unexpected("a number")
         is_exact = relation != "<=" and int(number) == 0

@@ -195,7 +195,7 @@ def _closing_of(text: str) -> int:
     from_start = Cursor(text)
     while True:
         from_start.raw()
-        if not from_start.took(","):
+        if not from_start.accept(","):
             return from_start.at
 
 

@@ -132,9 +132,9 @@ class FormReader:
     def operand(self, cursor: Cursor) -> TextOperand:
         """Read ``%x`` or ``(%x : type)``, with the brackets after it."""
         cursor.skip()
-        with_type = cursor.took("(")
+        with_type = cursor.accept("(")
         at = cursor.skip()
-        name = cursor.take(VALUE)
+        name = cursor.match(VALUE)
         if name is None:
             raise cursor.unexpected("a value")
         if with_type:
@@ -162,7 +162,7 @@ class FormReader:
         line = cursor.at
         if cursor.next_is("[") and "\n" not in cursor.text[line:cursor.at]:
             mark = cursor.at
-            cursor.took("[")
+            cursor.accept("[")
             if cursor.next_is("#"):
                 operand.pattern = cursor.raw()
                 cursor.expect("]", "after an access pattern")
@@ -198,7 +198,7 @@ class FormReader:
                 raise cursor.unexpected(f"operand '{waiting[0]}'" if waiting else "an operand after ','")
             else:
                 return operands
-            if not cursor.took(","):
+            if not cursor.accept(","):
                 break
         if waiting:
             raise cursor.unexpected(f"',' and operand '{waiting[0]}'")
@@ -213,11 +213,11 @@ class FormReader:
         if cursor.word("symbols"):
             cursor.expect("(", "after symbols")
             clauses.symbols = []
-            while not cursor.took(")"):
+            while not cursor.accept(")"):
                 if clauses.symbols:
                     cursor.expect(",", "or ')'")
                 at = cursor.skip()
-                value = cursor.take(VALUE)
+                value = cursor.match(VALUE)
                 if value is None:
                     raise cursor.unexpected("a value")
                 clauses.symbols.append((value, at))
@@ -261,7 +261,7 @@ class FormReader:
         """Read the attribute after the operation's name, if the form has one."""
         if form.function is None:
             return {}
-        at, word = cursor.skip(), cursor.take(NAME) or cursor.take(re.compile(STRING))
+        at, word = cursor.skip(), cursor.match(NAME) or cursor.match(re.compile(STRING))
         if word is None:
             raise cursor.unexpected(f"attribute '{form.function}', a name")
         return {form.function: (word, at)}
@@ -270,7 +270,7 @@ class FormReader:
         """Read the tiles that the operation writes, ``=``, and those that it reads."""
         operands = self.tiles(cursor, form.targets or form.sources)
         if form.targets and form.sources:
-            if cursor.took("="):
+            if cursor.accept("="):
                 operands |= self.tiles(cursor, form.sources)
             elif any(not f.optional for f in form.sources):
                 raise cursor.unexpected("'=' after the destinations")
@@ -337,7 +337,7 @@ class FormReader:
         texts = {"access": operand.access_text(names, self.types)} | {n: t for n, (t, _) in clauses.attributes.items()}
         if (listed := re.fullmatch(r"\[([\d,\s]*)\]", texts.get("dims", ""))) is not None:
             texts["dims"] = f"array<i64: {listed[1]}>" if listed[1].strip() else "array<i64>"
-        if cursor.took("->"):
+        if cursor.accept("->"):
             kind = cursor.type()
         else:
             kind = self.view_type(operand, names, texts.get("dims"))
@@ -373,13 +373,13 @@ class FormReader:
         operands = []
         if cursor.next_is("%") or cursor.next_is("("):
             operands.append(self.operand(cursor))
-            while cursor.took(","):
+            while cursor.accept(","):
                 operands.append(self.operand(cursor))
         if cursor.next_is("{"):
             texts |= {name: text for name, (text, _) in read_attributes(cursor).items()}
         kind = None
         if form.results:
-            if cursor.took("->"):
+            if cursor.accept("->"):
                 kind = cursor.type()
             elif operands:
                 kind = operands[0].kind
@@ -413,17 +413,17 @@ def read_attributes(cursor: Cursor) -> dict[str, tuple[str, int]]:
     """Read ``{a = 1, b}``: return the text and the position of each attribute. A name alone is a unit attribute."""
     attributes: dict[str, tuple[str, int]] = {}
     cursor.expect("{", "before attributes")
-    while not cursor.took("}"):
+    while not cursor.accept("}"):
         if attributes:
             cursor.expect(",", "or '}' after an attribute")
         at = cursor.skip()
-        name = cursor.take(ATTRIBUTE)
+        name = cursor.match(ATTRIBUTE)
         if name is None:
             raise cursor.unexpected("the name of an attribute")
         if name in attributes:
             raise MalformedForm(at, f"has attribute '{name}' twice")
         at = cursor.skip()
-        if cursor.took("="):
+        if cursor.accept("="):
             at = cursor.skip()
             end = end_of_item(cursor.text, at)
             attributes[name] = cursor.text[at:end].strip(), at

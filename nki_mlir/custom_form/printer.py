@@ -115,7 +115,7 @@ class ModulePrinter:
                 if following[0] == BUFFER:
                     self.types.define(token["result_name"], Cursor(line, line.rindex(" : ") + 3).type())
                 continue
-            self.types.meet(line, token)
+            self.types.define_token(line, token)
 
 
 def _short_header(line: str) -> str:

@@ -163,7 +163,7 @@ class TextReader:
                     return self.function(token)
                 case "body":
                     return self.body(token)
-            self.types.meet(self.text, token)
+            self.types.define_token(self.text, token)
         except MalformedForm as error:
             if not isinstance(error, UnclearType):
                 self.errors.append(error)
@@ -225,12 +225,12 @@ class TextReader:
         cursor = Cursor(self.text, bar + 1)
         start = cursor.skip()
         head: list[Piece] = [("^bb0(", None), (self.text[token.end():bar], token.end()), ("): ", None)]
-        value = cursor.take(VALUE)
+        value = cursor.match(VALUE)
         if value is not None:
             values, kinds = [(value, start)], [self.kind_of(value, start)]
-            while cursor.took(","):
+            while cursor.accept(","):
                 at = cursor.skip()
-                values.append((cursor.take(VALUE) or "", at))
+                values.append((cursor.match(VALUE) or "", at))
                 kinds.append(self.kind_of(*values[-1]))
             pieces: list[Piece] = [("linalg.yield ", None)]
             for k, (result, at) in enumerate(values):

@@ -87,7 +87,7 @@ class StreamReader(FormReader):
     # -- programs and their declarations -------------------------------------------------------------------------------
     def declaration(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
         """Read ``isa.stream act {`` or ``isa.variable x {kind = input, ...}``: the first attribute, then the others."""
-        label = cursor.take(LABEL)
+        label = cursor.match(LABEL)
         if label is None:
             raise cursor.unexpected(f"attribute '{form.attributes[0]}', a name")
         texts = {name: text for name, text in LEFT_OUT.items() if name in form.attributes}
@@ -114,7 +114,7 @@ class StreamReader(FormReader):
     # -- instructions --------------------------------------------------------------------------------------------------
     def instruction(self, cursor: Cursor, start: int) -> dict[str, str]:
         """Read the attributes of an instruction."""
-        at, mnemonic = cursor.skip(), cursor.take(NAME) or ""
+        at, mnemonic = cursor.skip(), cursor.match(NAME) or ""
         cls = isa.by_mnemonic().get(mnemonic)
         if cls is None:
             near = nearest(mnemonic, isa.by_mnemonic())
@@ -159,7 +159,7 @@ class StreamReader(FormReader):
         form = ControlForm(cls)
         fields: dict[str, str] = {}
         if form.function:
-            at, word = cursor.skip(), cursor.take(NAME)
+            at, word = cursor.skip(), cursor.match(NAME)
             if word is None:
                 raise cursor.unexpected(f"field '{form.function}', a name")
             fields[form.function] = quoted(word)
@@ -181,7 +181,7 @@ class StreamReader(FormReader):
 
     def branch(self, cursor: Cursor, start: int) -> GenericText:
         """Read ``isa.branch le %r0, 0, ^bb3, ^bb2``."""
-        word = cursor.take(NAME)
+        word = cursor.match(NAME)
         if word is None:
             raise cursor.unexpected("attribute 'op', a name")
         lhs = self.side(cursor)
@@ -195,13 +195,13 @@ class StreamReader(FormReader):
     # -- parts ---------------------------------------------------------------------------------------------------------
     def starts_tile(self, cursor: Cursor) -> bool:
         at = cursor.skip()
-        word = cursor.take(LABEL)
+        word = cursor.match(LABEL)
         cursor.at = at
         return word is not None and word not in ("symbols", "wait", "signal")
 
     def operand(self, cursor: Cursor) -> TextOperand:
         """Read the name of a memory or variable."""
-        at, name = cursor.skip(), cursor.take(LABEL)
+        at, name = cursor.skip(), cursor.match(LABEL)
         if name is None:
             raise cursor.unexpected("a memory or a variable")
         kind = MEMORIES.get(name) or self.types.of(f"@{name.strip(chr(34))}")
@@ -215,10 +215,10 @@ class StreamReader(FormReader):
     def side(self, cursor: Cursor) -> str:
         """Read a number or a register."""
         at = cursor.skip()
-        name = cursor.take(VALUE)
+        name = cursor.match(VALUE)
         if name is not None:
             return f'"r{self.register(name, at)}"'
-        number = cursor.take(NUMBER)
+        number = cursor.match(NUMBER)
         if number is None:
             raise cursor.unexpected("a number or a register")
         return number
@@ -240,18 +240,18 @@ class StreamReader(FormReader):
         waits, update = [], "[]"
         if cursor.word("wait"):
             waits.append(self.signal(cursor, ">="))
-            while cursor.took(","):
+            while cursor.accept(","):
                 waits.append(self.signal(cursor, ">="))
         if cursor.word("signal"):
             update = self.signal(cursor, "+=")
         return {"waits": f"[{', '.join(waits)}]", "update": update}
 
     def signal(self, cursor: Cursor, relation: str) -> str:
-        at, label = cursor.skip(), cursor.take(NUMBER_OR_LABEL)
+        at, label = cursor.skip(), cursor.match(NUMBER_OR_LABEL)
         if label is None:
             raise cursor.unexpected("a semaphore")
         cursor.expect(relation, "after the semaphore")
-        number = cursor.take(NUMBER)
+        number = cursor.match(NUMBER)
         if number is None:
             raise cursor.unexpected("a number")
         return f"[{self.labels.number('isa.semaphore', label, at)}, {number}]"
@@ -262,7 +262,7 @@ class StreamReader(FormReader):
         for k in range(count):
             if k:
                 cursor.expect(",", "and another block")
-            block = cursor.take(BLOCK)
+            block = cursor.match(BLOCK)
             if block is None:
                 raise cursor.unexpected("a block")
             blocks.append(block)

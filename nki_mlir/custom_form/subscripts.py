@@ -234,17 +234,17 @@ def read_subscripts(cursor: Cursor) -> SubscriptPattern:
     """Read the text between brackets, and the element type after it."""
     pattern = SubscriptPattern(at=cursor.skip())
     cursor.expect("[", "before subscripts")
-    if cursor.took(":"):
+    if cursor.accept(":"):
         cursor.expect("]", "after ':'")
         pattern.is_view = True
         return pattern
-    while not cursor.took("]"):
+    while not cursor.accept("]"):
         if pattern.subscripts:
             cursor.expect(",", "or ']' after a subscript")
         pattern.subscripts.append(_read_subscript(cursor))
     if cursor.word("as") is not None:
         at = cursor.skip()
-        name = cursor.take(DTYPE)
+        name = cursor.match(DTYPE)
         if name not in BY_MLIR:
             raise MalformedForm(at, f"{name!r} is not an element type: {', '.join(BY_MLIR)}")
         pattern.dtype = BY_MLIR[name]
@@ -252,14 +252,14 @@ def read_subscripts(cursor: Cursor) -> SubscriptPattern:
 
 
 def _read_subscript(cursor: Cursor) -> Subscript:
-    if cursor.take(REPEATED) is not None:
+    if cursor.match(REPEATED) is not None:
         return Subscript(NamedForm(), [(0, _count(cursor))], repeated=True)
     form, ranges, sign = NamedForm(), [], 1
     while True:
         at = cursor.skip()
         name, factor = read_term(cursor, sign)
-        if name is None and cursor.took(":"):
-            last = cursor.take(NUMBER)
+        if name is None and cursor.accept(":"):
+            last = cursor.match(NUMBER)
             if last is None:
                 raise cursor.unexpected("the end of the range, a number")
             if int(last) <= factor:
@@ -269,7 +269,7 @@ def _read_subscript(cursor: Cursor) -> Subscript:
             form.add(None, factor * step)
         else:
             form.add(name, factor, at)
-        sign_token = cursor.take(SIGN)
+        sign_token = cursor.match(SIGN)
         if sign_token is None:
             return Subscript(form, ranges)
         sign = -1 if sign_token == "-" else 1
@@ -277,16 +277,16 @@ def _read_subscript(cursor: Cursor) -> Subscript:
 
 def _step(cursor: Cursor) -> int:
     """Return the step of a range."""
-    if not cursor.took("*"):
+    if not cursor.accept("*"):
         return 1
-    number = cursor.take(NUMBER)
+    number = cursor.match(NUMBER)
     if number is None:
         raise cursor.unexpected("the step of the range, a number")
     return int(number)
 
 
 def _count(cursor: Cursor) -> int:
-    number = cursor.take(NUMBER)
+    number = cursor.match(NUMBER)
     if number is None or int(number) < 1:
         raise cursor.unexpected("the number of repetitions, at least 1")
     return int(number)

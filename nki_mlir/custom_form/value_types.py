@@ -65,7 +65,7 @@ class ValueTypes:
         else:
             self.types[name] = kind
 
-    def meet(self, text: str, token: "re.Match[str]") -> None:
+    def define_token(self, text: str, token: "re.Match[str]") -> None:
         """Record the value or alias that a token defines."""
         match token.lastgroup:
             case "alias":

@@ -100,14 +100,14 @@ class MeasuredKernel(Kernel):
         self.leave_kernel(compiled)
         results = super().__call__(*arguments, **keywords)
         self.leave_traces(compiled)
-        self.note(compiled)
+        self.record(compiled)
         return results
 
-    def note(self, compiled: Specialization) -> None:
+    def record(self, compiled: Specialization) -> None:
         """Record the last called kernel, also on the kernel without the grid."""
         self.latest[:] = [compiled]
         for origin in self.origins:
-            origin.note(compiled)
+            origin.record(compiled)
 
     def execute_neff(self, *arguments: object, **keywords: object) -> Any:
         """Call the kernel. Shapes of an earlier call are not compiled again."""

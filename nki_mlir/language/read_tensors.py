@@ -64,7 +64,7 @@ class TensorsRead:
         """A weak reference to each tensor, and the state of its contents when the kernel first read it."""
         return [*self._states.values()]
 
-    def note(self, values: Iterable[object]) -> None:
+    def record(self, values: Iterable[object]) -> None:
         """Record the tensors among the arguments of one of PyTorch's functions."""
         for tensor in tensors_of(values):
             earlier, _ = self._states.get(id(tensor), (None, None))
@@ -96,6 +96,6 @@ def _mode_class() -> Any:
             if name == "__get__":
                 name = getattr(function.__self__, "__name__", "")
             if name not in ABOUT_SHAPE:
-                self._record.note((*arguments, *(keywords or {}).values()))
+                self._record.record((*arguments, *(keywords or {}).values()))
             return function(*arguments, **(keywords or {}))
     return Reading

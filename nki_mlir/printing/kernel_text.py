@@ -292,9 +292,9 @@ class KernelText:
         """Note the uses of registers that the lines before a block fill and the block may use."""
         for register, loops in list(self.filled.items()):
             if register in self.generators or not self.is_used(register, loops):
-                self.take(register, anew=False)
+                self.use_register(register, anew=False)
 
-    def take(self, register: Value, anew: bool) -> bool:
+    def use_register(self, register: Value, anew: bool) -> bool:
         """Note that an instruction uses registers, ``anew`` if it does not read them. Return whether an accumulation
         has to begin with a value. A generator is seeded in front where it begins again: it has the seed 0."""
         name, user = name_of_register(register), (self.program, register)

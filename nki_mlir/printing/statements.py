@@ -118,11 +118,11 @@ def write_instruction(text: KernelText, op: Op) -> None:
 def _with_initial_value(text: KernelText, op: Op, form: PrintedCall) -> tuple[Op, str | None]:
     """Return the operation, and the initial value of its registers if the call takes one as an argument."""
     if (state := getattr(op, "state", None)) is not None:
-        text.take(state.handle, anew=False)
+        text.use_register(state.handle, anew=False)
     registers = getattr(op, "accumulator", None)
     if registers is None:
         return op, None
-    begins = text.take(registers.handle, anew=op.overwrites("accumulator"))
+    begins = text.use_register(registers.handle, anew=op.overwrites("accumulator"))
     load = text.loads.pop(registers.handle, "0.0")
     text.begins.pop(registers.handle, None)
     command = getattr(op, "reduce_cmd", "")

@@ -348,7 +348,7 @@ def _matmul_transpose(text: KernelText, op: MatmulTransposeOp) -> None:
 
 
 def _random_bits(text: KernelText, op: RandomBitsOp) -> None:
-    text.take(op.state.handle, anew=False)
+    text.use_register(op.state.handle, anew=False)
     text.write(f"nisa.rng(dst={text.tile(op, op.dst, exact=True)}, engine=nisa.engine.{generator(text, op.state)})")
 
 
@@ -371,7 +371,7 @@ def _moves_state(text: KernelText, op: Op) -> bool:
             state_tile = state.patterned(dims=((1, text.cleared.pop(state.handle, rows)), (1, words)))
             if len(state.shape) != 2 or step != 1 or state.access.free.const + words > state.row:
                 raise Unprintable(what="a part of a generator's state", fix="move all of its words")
-            text.take(tile.handle, anew=tile is op.dst)
+            text.use_register(tile.handle, anew=tile is op.dst)
             name = "rand_get_state(dst" if tile is op.src else "rand_set_state(src_seeds"
             text.write(f"nisa.{name}={text.tile(op, state_tile)}, engine=nisa.engine.{engine})")
             return True
@@ -384,7 +384,7 @@ def _topk(text: KernelText, op: TopkOp) -> None:
 
 
 def _rand(text: KernelText, op: RandOp) -> None:
-    text.take(op.state.handle, anew=False)
+    text.use_register(op.state.handle, anew=False)
     named = text.placement is not None or text.defines(op.dst) is None      # nl.rand would return another tile
     if named and not text.beta and text.machine.generation >= RANDOM_RANGES and op.dst.dtype is FLOAT32:
         text.write(f"nisa.rand2(dst={text.tile(op, op.dst)}, min=0.0, max=1.0)")
@@ -393,7 +393,7 @@ def _rand(text: KernelText, op: RandOp) -> None:
 
 
 def _random_seed(text: KernelText, op: RandomSeedOp) -> None:
-    text.take(op.state.handle, anew=True)
+    text.use_register(op.state.handle, anew=True)
     text.write(f"nl.random_seed({text.tile(op, op.seed, exact=True)})")
 
 

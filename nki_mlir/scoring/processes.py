@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The processes of a candidate: forked for it, limited, and ended when it is judged.
 
-A warm worker forks the nursery before it loads a reference. The nursery forks the process that runs a candidate's
-Python, so the memory of that process contains nothing of a reference.
+A warm worker starts the fork server before it loads a reference. The fork server forks the process that runs a
+candidate's Python, so the memory of that process contains nothing of a reference.
 """
 
 import os
@@ -25,7 +25,7 @@ MOST_BYTES = 256 << 20                  # most bytes of a message of a process
 HEADER = struct.Struct("!Q")
 
 
-class Sent(NamedTuple):
+class ProcessOutput(NamedTuple):
     """The bytes that a process sent, and how it ended: "" if that is unknown or without an error, "timeout", "too
     much", a status or a signal."""
 
@@ -44,7 +44,7 @@ class CaptureRequest(NamedTuple):
     strict: bool = False
 
 
-def receive(reader: int, group: int, seconds: float) -> Sent:
+def receive(reader: int, group: int, seconds: float) -> ProcessOutput:
     """Read a pipe until it is closed. If that takes too long, kill the group of processes."""
     deadline, parts, size, ended = time.monotonic() + seconds, list[bytes](), 0, ""
     try:
@@ -63,7 +63,7 @@ def receive(reader: int, group: int, seconds: float) -> Sent:
         os.close(reader)
     if ended:
         kill(group)
-    return Sent(b"".join(parts), ended)
+    return ProcessOutput(b"".join(parts), ended)
 
 
 def kill(group: int) -> None:
@@ -80,7 +80,7 @@ def status_text(status: int) -> str:
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
-def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
+def forked(body: Callable[[BinaryIO], None], seconds: float) -> ProcessOutput:
     """Run ``body`` in a forked process, which leads a new process group, and return the bytes that it writes within
     ``seconds``."""
     reader, writer = os.pipe()
@@ -95,7 +95,7 @@ def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
         pass
     sent = receive(reader, pid, seconds)
     _, status = os.waitpid(pid, 0)
-    return Sent(sent.data, sent.ended or ("" if status == 0 else status_text(status)))
+    return ProcessOutput(sent.data, sent.ended or ("" if status == 0 else status_text(status)))
 
 
 def run_and_exit(body: Callable[[BinaryIO], None], writer: int) -> NoReturn:
@@ -111,8 +111,8 @@ def run_and_exit(body: Callable[[BinaryIO], None], writer: int) -> NoReturn:
         os._exit(code)
 
 
-# -- the nursery -------------------------------------------------------------------------------------------------------
-class Nursery:
+# -- the fork server ---------------------------------------------------------------------------------------------------
+class ForkServer:
     """A process that forks candidates' processes."""
 
     def __init__(self) -> None:
@@ -121,12 +121,12 @@ class Nursery:
         if self.pid == 0:
             self.socket.close()
             try:
-                tend(other)
+                serve_forks(other)
             finally:
                 os._exit(0)
         other.close()
 
-    def capture(self, request: CaptureRequest) -> Sent:
+    def capture(self, request: CaptureRequest) -> ProcessOutput:
         """Let a new process capture a candidate, and return the message of that process."""
         results, result_writer = os.pipe()
         statuses, status_writer = os.pipe()
@@ -139,7 +139,7 @@ class Nursery:
         sent = receive(results, group, request.limits.seconds)
         status = receive(statuses, group, 5.0).data.decode(errors="replace")
         kill(group)                     # ends its child processes, too
-        return Sent(sent.data, sent.ended or ("" if status == "status 0" else status or "SIGKILL"))
+        return ProcessOutput(sent.data, sent.ended or ("" if status == "status 0" else status or "SIGKILL"))
 
     def close(self) -> None:
         self.socket.close()
@@ -157,7 +157,7 @@ def exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def tend(connection: socket.socket) -> None:
+def serve_forks(connection: socket.socket) -> None:
     """Fork a process for each request until the worker ends."""
     running: set[int] = set()
     while True:

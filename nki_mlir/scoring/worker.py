@@ -32,7 +32,7 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scoring import errors
 from nki_mlir.scoring.capture import OUTPUT, Captures
 from nki_mlir.scoring.judge import LEVEL, Findings, judged
-from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
+from nki_mlir.scoring.processes import CaptureRequest, ForkServer, ProcessOutput, forked
 from nki_mlir.scoring.reference import Reference, Value, bad, described, load_reference, signatures
 from nki_mlir.scoring.reports import Remark, reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
@@ -53,12 +53,12 @@ Request = dict[str, Any]        # a request as a JSON object; answers have the s
 
 
 class Worker:
-    """A worker with its nursery and the references that requests have named."""
+    """A worker with its fork server and the references that requests have named."""
 
     def __init__(self) -> None:
         warm_up()
         gc.freeze()                     # forked processes need not examine the objects that are loaded now
-        self.nursery = Nursery()
+        self.fork_server = ForkServer()
         self.references: dict[tuple[object, ...], Reference] = {}
 
     def reference(self, file: str, changes: Request) -> Reference:
@@ -137,7 +137,7 @@ class Worker:
         """Let the candidate's process capture its kernel. Raise the error that ended the process."""
         numbers = dict.fromkeys(signatures(reference.trials))
         signatures_to_capture = [described(reference.trials[k]) for k in numbers]
-        sent = self.nursery.capture(CaptureRequest(str(file), entry, target, signatures_to_capture, limits,
+        sent = self.fork_server.capture(CaptureRequest(str(file), entry, target, signatures_to_capture, limits,
                                                    reference.strict))
         check_end(sent, "the candidate", limits)
         try:
@@ -191,7 +191,7 @@ def limits_of(request: Request) -> CandidateLimits:
     return CandidateLimits(numbers["seconds"], int(numbers["megabytes"] * (1 << 20)))
 
 
-def check_end(sent: Sent, description: str, limits: CandidateLimits) -> None:
+def check_end(sent: ProcessOutput, description: str, limits: CandidateLimits) -> None:
     """Raise an error if a process sent nothing usable."""
     if sent.ended in ("timeout", "SIGXCPU"):
         raise errors.LimitReached(what=f"takes more than {limits.seconds:g} s", fix=SLOW)

@@ -108,7 +108,7 @@ def _reduction(selector: Selector, nest: TileNest, start: FoldStart) -> None:
     reduce_tile(selector, nest, fn, src, result, element.dtype)
     if not fresh:
         total = dst if nest.output.on_chip and flags is None else emitter.buffer(counts, dst.dtype)
-        emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.brought(nest.output, nest).tile(counts),
+        emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.on_chip(nest.output, nest).tile(counts),
                      rhs=result, op=fn)
         result = total
     return emitter.copy(dst, result) if flags is None else masks.write_where(emitter, dst, result, flags)
@@ -208,7 +208,7 @@ def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
 def _multipliable(selector: Selector, nest: TileNest) -> list[TileOperand]:
     """Return both inputs in memories and dtypes that the Tensor engine accepts: no integers, and float32 only together
     with float32."""
-    operands = [selector.brought(o, nest) for o in nest.inputs]
+    operands = [selector.on_chip(o, nest) for o in nest.inputs]
     dtypes = {o.dtype for o in operands}
     if any(d.is_integer for d in dtypes) or (len(dtypes) > 1 and FLOAT32 in dtypes):
         return [o if o.dtype is FLOAT32 else selector.converted(o, nest, Convert(FLOAT32, Input(o.dtype, 0)))

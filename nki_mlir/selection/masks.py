@@ -104,7 +104,7 @@ def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOp
     may be outside of the tensor."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
-        return selector.brought(operand, nest)
+        return selector.on_chip(operand, nest)
     static = not any(f.symbols for f in forms_of(nest.mask))
     if not static and all_in:                       # inactive elements can be read without effect
         return selector.loaded(operand, nest)

@@ -61,9 +61,9 @@ class Selector:
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def cover(self, nest: TileNest) -> Cover:
-        return Cover(self.emitter, nest, lambda operand: self.brought(operand, nest))
+        return Cover(self.emitter, nest, lambda operand: self.on_chip(operand, nest))
 
-    def brought(self, operand: TileOperand, nest: TileNest) -> TileOperand:
+    def on_chip(self, operand: TileOperand, nest: TileNest) -> TileOperand:
         """Return the operand on chip, with axis 0 along its partitions."""
         if not operand.on_chip:
             return self.loaded(operand, nest)

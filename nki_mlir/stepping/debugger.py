@@ -73,7 +73,7 @@ class Debugger:
         self.lock = threading.RLock()            # programs that exchange data run on separate threads
 
     # -- what drivers call ---------------------------------------------------------------------------------------------
-    def know(self, tile: ShownTile) -> None:
+    def add_tile(self, tile: ShownTile) -> None:
         """Record that a tile of this name exists."""
         self.tiles[tile.name] = tile
 

@@ -47,7 +47,7 @@ class EagerDriver:
         names: dict[Buffer, str] = {}
         for name, value in local.items():
             if isinstance(value, TensorObject):
-                self.debugger.know(of_tensor(name, value))
+                self.debugger.add_tile(of_tensor(name, value))
                 names.setdefault(buffer_of(value), name)
         pairs = [(field, tile, view.buffer) for (field, tile), view in zip(op.operands(), views)]
         written = [of_tile(self.name(buffer, names, at), tile) for field, tile, buffer in pairs if field.writes]

@@ -28,19 +28,19 @@ class InterpreterDriver:
         for spec in kernel.arguments:
             if spec.kind != "program_id":
                 array = shared[spec.index] if spec.kind == "shared" else inputs[spec.index]
-                self.know(spec.name, spec.shape, str(spec.dtype), "hbm", array)
+                self.add_tile(spec.name, spec.shape, str(spec.dtype), "hbm", array)
 
-    def know(self, name: str, shape: Sequence[int], dtype: str, space: str, array: np.ndarray) -> None:
+    def add_tile(self, name: str, shape: Sequence[int], dtype: str, space: str, array: np.ndarray) -> None:
         tile = ShownTile(name, tuple(shape), dtype, space, lambda: np.asarray(array))
         self.of_memory[id(array)] = tile
-        self.debugger.know(tile)
+        self.debugger.add_tile(tile)
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
         """Record a buffer that was allocated."""
         shape, dtype, space = memref_parts(op.results[0].type)
         attribute_name = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
         name = written_variable(location_of(op)) or attribute_name or f"buffer{len(self.of_memory)}"
-        self.know(name, shape, str(dtype), space, memory)
+        self.add_tile(name, shape, str(dtype), space, memory)
 
     def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
                 ) -> None:

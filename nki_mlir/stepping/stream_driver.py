@@ -34,7 +34,7 @@ class SteppedCore(Core, MachineView):
         """Attach a debugger, and name the tensors in HBM."""
         self.debugger = debugger
         for v in self.program.variables:
-            debugger.know(ShownTile(v.name, v.shape, str(v.dtype), HBM, partial(np.asarray, self.memory[v])))
+            debugger.add_tile(ShownTile(v.name, v.shape, str(v.dtype), HBM, partial(np.asarray, self.memory[v])))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def step(self, engine: Engine) -> None:
@@ -87,7 +87,7 @@ class SteppedCore(Core, MachineView):
 
     # -- what can be looked at -----------------------------------------------------------------------------------------
     def tables(self) -> list[Table]:
-        engines = [(engine.asm, f"{min(self.pc[engine], len(stream))}/{len(stream)}", self.standing(engine))
+        engines = [(engine.asm, f"{min(self.pc[engine], len(stream))}/{len(stream)}", self.next_instruction(engine))
                    for engine, stream in self.streams.items() if stream]
         semaphores = [(str(n), s.name, str(value))
                       for n, (s, value) in enumerate(zip(self.program.semaphores, self.semaphores))]
@@ -97,7 +97,7 @@ class SteppedCore(Core, MachineView):
                 Table("semaphores", ("number", "name", "value"), semaphores),
                 Table("queues", ("queue", "transfers", "operations"), queues)]
 
-    def standing(self, engine: Engine) -> str:
+    def next_instruction(self, engine: Engine) -> str:
         """Return the next instruction of an engine, and whether it waits."""
         at, stream = self.pc[engine], self.streams[engine]
         if at >= len(stream):

@@ -174,7 +174,7 @@ class _ReducingPrograms:
                     self.enclose(run)
             if meeting is not None:
                 with errors_at(meeting):
-                    self.meet(meeting)
+                    self.split_at(meeting)
 
     def hoist(self, block: Block) -> None:
         """Move what all programs compute once to the front of a block, where it dominates the loops."""
@@ -299,7 +299,7 @@ class _ReducingPrograms:
         operation.erase()
 
     # -- reductions ----------------------------------------------------------------------------------------------------
-    def meet(self, operation: Operation) -> None:
+    def split_at(self, operation: Operation) -> None:
         """Write a reduction, or split the loop or branch around one."""
         if operation.name == AllReduceOp.full_name():
             with ir.InsertionPoint(operation), operation.location:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nki_mlir.capture.index import Index, Mask, Symbol, arange
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.races.hazards import by_elements, first_element
-from nki_mlir.capture.races.overlaps import MOST_POINTS, Apart, common_element, happens
+from nki_mlir.capture.races.overlaps import MOST_POINTS, DistinctPoints, common_element, happens
 from nki_mlir.capture.races.owners import AGAINST, Owners, is_pattern, patterns_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
@@ -106,7 +106,7 @@ def test_pairs_of_touches(case):
         sets = {k: [set().union(*(bytes_of(t, {outer: o, loop: k, inner: j}) for j in numbers(inner))) for t in (a, b)]
                 for k in numbers(loop)}
         met |= {(k, l, byte // 4) for k in sets for l in sets if k != l for byte in sets[k][0] & sets[l][1]}
-    overlap = common_element(a, b, Apart(loop, len(numbers(loop)), frozenset({outer})))
+    overlap = common_element(a, b, DistinctPoints(loop, len(numbers(loop)), frozenset({outer})))
     assert (overlap is not None) == bool(met)
     if overlap is not None:
         assert (overlap.first, overlap.second, *overlap.element) in met
@@ -207,7 +207,7 @@ def test_iterations_that_meet_at_one_distance_alone(distance, coefficient, start
     loop = symbol("k", (start, count, 1))
     a = touch(Buffer((SIZE,), FLOAT32, "hbm", "t"), FLOAT32, Index(512, {loop: coefficient}), [(distance * coefficient, 2)],
               True)
-    overlap = common_element(a, a, Apart(loop, count, frozenset()))
+    overlap = common_element(a, a, DistinctPoints(loop, count, frozenset()))
     assert overlap is not None and abs(overlap.first - overlap.second) == distance
     assert {overlap.first, overlap.second} <= set(numbers(loop))
     assert overlap.element == (512 + coefficient * max(overlap.first, overlap.second),)

@@ -314,7 +314,7 @@ def test_equal_operations_on_other_buffers_become_what_each_becomes_by_itself(mo
     monkeypatch.setattr(linalg_to_nisa, "select", counted)
     texts = [str(lower(capture(kernel, floats(384, 128), floats(128, 128)).module()))]
     chosen.reverse()
-    monkeypatch.setattr(linalg_to_nisa, "likeness", lambda op: None)
+    monkeypatch.setattr(linalg_to_nisa, "repetition_key", lambda op: None)
     texts.append(str(lower(capture(kernel, floats(384, 128), floats(128, 128)).module())))
     assert texts == [str(module)] * 2
     assert 0 < chosen[0] < chosen[1]                    # like operations are chosen for once

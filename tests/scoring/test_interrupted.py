@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="pr
 
 ENTRY = "import sys; from nki_mlir.cli import entry; sys.exit(entry.{}())"
 ENDLESS = RIGHT.replace("def kernel(x):\n", "def kernel(x, step=1):\n    while True:\n        pass\n")
-CANDIDATE = 3                   # processes at least when a candidate runs: a worker, its nursery, the candidate's own
+CANDIDATE = 3                   # processes at least when a candidate runs: a worker, its fork server, the candidate
 INITIALIZE = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}'
 
 
@@ -151,7 +151,7 @@ def test_a_stopped_worker__is_not_started_again(folder):
             ended.append(type(error).__name__)
     thread = threading.Thread(target=ask)
     thread.start()
-    until(lambda: scorer.process is not None and descendants(scorer.process.pid), "the nursery")
+    until(lambda: scorer.process is not None and descendants(scorer.process.pid), "the fork server")
     scorer.stop()
     thread.join(60)
     assert ended == ["CancelledError"] and scorer.process is None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from nki_mlir.capture.errors import UnexpectedOutputDependencies
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, outward
-from nki_mlir.capture.races.overlaps import Apart, common_element, element, roots_of
+from nki_mlir.capture.races.overlaps import DistinctPoints, common_element, element, roots_of
 from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, patterns_of
 from nki_mlir.capture.races.touches import Touch, Touches, written_at
 from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
@@ -31,7 +31,7 @@ MOST_PAIRS = 1 << 17                    # the most pairs of touches of one tenso
 FEW_PAIRS = 1 << 16                     # up to here comparing the pairs is faster than marking all elements
 
 
-class Clash(NamedTuple):
+class TouchConflict(NamedTuple):
     """Two touches of the same element, and the numbers of the iterations or programs that they belong to."""
 
     one: Touch
@@ -63,16 +63,16 @@ def judge_loops(touches: Touches, programs: Iterable[Symbol], verdict: Verdict) 
 
 
 def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch], programs: set[Symbol],
-                         verdict: Verdict) -> Clash | None:
+                         verdict: Verdict) -> TouchConflict | None:
     shared = frozenset(programs | symbols_around(listed[0], loop))
     if loop.symbol is not None:
         symbol = loop.symbol
-        apart = Apart(symbol, (symbol.last - symbol.first) // symbol.step + 1, shared)
+        apart = DistinctPoints(symbol, (symbol.last - symbol.first) // symbol.step + 1, shared)
         return first_pair(listed, apart, lambda a, b: True, verdict)
     if any(root in shared for touch in listed for root in deciding(touch)):
         def differ(a: Touch, b: Touch) -> bool:
             return a.number_in(loop) != b.number_in(loop)
-        pair = first_pair(listed, Apart(None, 2, shared), differ, verdict)
+        pair = first_pair(listed, DistinctPoints(None, 2, shared), differ, verdict)
         return None if pair is None else pair._replace(first=pair.one.number_in(loop),
                                                          second=pair.other.number_in(loop))
     return first_element(buffer, [(t, t.number_in(loop)) for t in listed], verdict)
@@ -171,7 +171,7 @@ def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol |
         return
     for buffer, listed in program.touches.values():
         if any(t.writes for t in listed):
-            pair = first_pair(listed, Apart(symbol, extent), unordered, verdict)
+            pair = first_pair(listed, DistinctPoints(symbol, extent), unordered, verdict)
             if pair is not None:
                 names = [f"program {n}{along}" for n in (pair.first, pair.second)]
                 programs_meet(pair, buffer, names, verdict)
@@ -189,7 +189,7 @@ def judge_repeated(program: ProgramTouches, count: int, subject: str, names: Seq
 
         def compared(a: Touch, b: Touch, pairs: tuple[set[int], ...] = pairs) -> bool:
             return id(a) in pairs[0] and id(b) in pairs[1] and unordered(a, b)
-        pair = first_pair([*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
+        pair = first_pair([*writes, *inputs], DistinctPoints(None, 2), compared, verdict) if inputs else None
         if pair is not None:
             programs_meet(pair, buffer, names, verdict)
             continue
@@ -224,12 +224,13 @@ def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> Non
             repeats(len(sharing), buffer, "the program id", sharing[0][0], verdict)
             continue
         for epoch in sorted({t.epoch for t, _ in listed}):
-            pair = first_element(buffer, [(t, n) for t, n in listed if t.epoch == epoch and not meets(t)], verdict)
+            pair = first_element(buffer, [(t, n) for t, n in listed if t.epoch == epoch and not has_unknown_epoch(t)],
+                                 verdict)
             if pair is not None:
                 names = programs[pair.first].point, programs[pair.second].point
                 programs_meet(pair, buffer, names, verdict)
                 break
-        inside = [t for t, _ in listed if meets(t)]
+        inside = [t for t, _ in listed if has_unknown_epoch(t)]
         if inside:
             verdict.undecided.append((inside[0], inside[0]))
 
@@ -253,24 +254,24 @@ def repeats(count: int, buffer: Buffer, subject: str, touch: Touch, verdict: Ver
         verdict.add_race(ProgramsRepeat(count=count, tensor=buffer.name, what=subject), touch.at)
 
 
-def programs_meet(clash: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
+def programs_meet(clash: TouchConflict, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
     verdict.add_race(ProgramsMeet(first=names[0], second=names[1], **clash.texts(buffer)), clash.one.at)
 
 
 def unordered(a: Touch, b: Touch) -> bool:
     """Return whether no barrier or collective of the programs lies between the two touches."""
-    return a.epoch == b.epoch or meets(a) or meets(b)
+    return a.epoch == b.epoch or has_unknown_epoch(a) or has_unknown_epoch(b)
 
 
-def meets(touch: Touch) -> bool:
+def has_unknown_epoch(touch: Touch) -> bool:
     """Return whether the touch is in a rolled loop with a barrier or collective inside, so that its epoch is not
     known."""
-    return any(turn.loop.meets for turn in outward(touch.turn))
+    return any(turn.loop.has_barrier for turn in outward(touch.turn))
 
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
-def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool], verdict: Verdict,
-               numbers: dict[int, object] | None = None) -> Clash | None:
+def first_pair(listed: Sequence[Touch], apart: DistinctPoints, compared: Callable[[Touch, Touch], bool],
+               verdict: Verdict, numbers: dict[int, object] | None = None) -> TouchConflict | None:
     """Return the first two touches that share an element, by comparing each touch that writes with all others.
 
     ``numbers`` map the ``id`` of a touch to its iteration or program, where the touches belong to several. Pairs
@@ -301,10 +302,10 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
                 continue
             if common is None:
                 disjoint.add(key)
-            elif not (touch.exact and other.exact) or meets(touch) or meets(other):
+            elif not (touch.exact and other.exact) or has_unknown_epoch(touch) or has_unknown_epoch(other):
                 verdict.undecided.append((touch, other))
             else:
-                return Clash(touch, other, common.element, common.first, common.second)
+                return TouchConflict(touch, other, common.element, common.first, common.second)
     return None
 
 
@@ -329,7 +330,7 @@ def form_of(touch: Touch) -> Hashable:
     return (view.dims, view.dtype.itemsize, tuple(view.partition.symbols.items()), tuple(view.free.symbols.items()))
 
 
-def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> Clash | None:
+def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> TouchConflict | None:
     """Return the first element that two iterations or programs touch: by comparing pairs of few plain patterns, else
     by going through all elements."""
     if all(t.accumulates for t, _ in listed) or (
@@ -342,7 +343,7 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdic
 
         def differ(a: Touch, b: Touch) -> bool:
             return numbers[id(a)] != numbers[id(b)]
-        pair = first_pair([t for t, _ in listed], Apart(None, 2), differ, verdict, numbers)
+        pair = first_pair([t for t, _ in listed], DistinctPoints(None, 2), differ, verdict, numbers)
         return None if pair is None else pair._replace(first=numbers[id(pair.one)], second=numbers[id(pair.other)])
     try:
         pair = by_elements(buffer, exact)
@@ -355,7 +356,7 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdic
         return None
 
 
-def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> Clash | None:
+def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> TouchConflict | None:
     numbers = {number: k for k, number in enumerate(dict.fromkeys(n for _, n in listed))}
     owners = Owners(buffer, [(touch, numbers[n]) for touch, n in listed])
     if owners.size > MOST_ELEMENTS:
@@ -364,7 +365,7 @@ def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> Clash
         clash = owners.touch(index)
         if clash is not None:
             at, (earlier, by) = clash[0], listed[clash[1]]
-            return Clash(earlier, touch, element(buffer, *owners.element(at)), by, number)
+            return TouchConflict(earlier, touch, element(buffer, *owners.element(at)), by, number)
     return None
 
 

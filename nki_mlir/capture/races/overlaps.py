@@ -115,7 +115,7 @@ class CommonElement(NamedTuple):
     second: int
 
 
-class Apart(NamedTuple):
+class DistinctPoints(NamedTuple):
     """Two points of the iteration space at which one symbol has different values, and ``shared`` symbols equal ones.
 
     ``symbol`` is None for a grid axis of ``extent`` programs whose id the kernel does not read.
@@ -126,7 +126,7 @@ class Apart(NamedTuple):
     shared: frozenset[Symbol] = frozenset()
 
 
-def common_element(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
+def common_element(a: Touch, b: Touch, apart: DistinctPoints) -> CommonElement | None:
     """Return an element that both touches have, None if there is none. Raise ``SearchTooLong`` if that is
     not decided."""
     cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
@@ -152,7 +152,7 @@ class TouchSystem(OverlapSystem):
     """The linear system for two touches at two points that differ. The variable of a symbol or axis is created at
     first use."""
 
-    def __init__(self, apart: Apart) -> None:
+    def __init__(self, apart: DistinctPoints) -> None:
         super().__init__()
         self.apart = apart
         self.symbols: dict[tuple[int, Symbol], Form] = {}

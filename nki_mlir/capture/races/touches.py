@@ -129,7 +129,7 @@ class Touches:
                   scopes: "Sequence[Scope]") -> None:
         """Record the operands of an operation. ``scopes`` are the blocks around it; the blocks of branches have a
         condition."""
-        if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
+        if op.acts_outside and self.synchronizes(op) and isinstance(op, CoreBarrierOp):
             return                      # the operation moves nothing
         value = None
         if self.several and self.values is not None:
@@ -183,7 +183,7 @@ class Touches:
         return Touch(view, kind.writes, adds, exact, counted, restriction, performed.conditions, self.turn,
                      performed.at, epoch, elements, performed.value)
 
-    def met(self, op: Op) -> bool:
+    def synchronizes(self, op: Op) -> bool:
         """Return whether programs meet at an operation: accesses after it are ordered after the accesses before it.
         An exchange of core 1 with core 0 names only core 0."""
         if not isinstance(op, Meeting) or op.between != PROGRAMS or all(len(op.members(n)) < 2 for n in (0, 1)):
@@ -192,7 +192,7 @@ class Touches:
         rolled = False
         for turn in outward(self.turn):
             rolled |= turn.loop.symbol is not None
-            turn.loop.meets |= rolled
+            turn.loop.has_barrier |= rolled
         return True
 
 

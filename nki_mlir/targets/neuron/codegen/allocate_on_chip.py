@@ -143,7 +143,7 @@ def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
             raise AddressOutside(buffer=buffer.name, partition=partition, byte=byte, memory=memory.space.upper(),
                                  partitions=memory.partitions, limit=memory.limit).located(buffer.location)
         for other in fixed[:k]:
-            if life.overlaps(other) and share(life, other):
+            if life.interferes(other) and share(life, other):
                 first, second = sorted((life, other), key=lambda lifetime: lifetime.first)
                 raise AddressConflict(a=first.buffer.name, b=second.buffer.name,
                                       memory=memory.space.upper()).located(buffer.location)

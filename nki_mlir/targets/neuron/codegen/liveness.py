@@ -22,7 +22,7 @@ class Lifetime:
     first: int
     last: int
 
-    def overlaps(self, other: "Lifetime") -> bool:
+    def interferes(self, other: "Lifetime") -> bool:
         return self.first <= other.last and other.first <= self.last
 
 

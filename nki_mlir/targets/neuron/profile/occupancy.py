@@ -30,7 +30,7 @@ class Footprint(NamedTuple):
     b0: int
     b1: int
 
-    def overlaps(self, other: "Footprint") -> bool:
+    def intersects(self, other: "Footprint") -> bool:
         """Return whether two footprints in one memory may share a byte."""
         return self.b0 < other.b1 and other.b0 < self.b1 and self.p0 < other.p1 and other.p0 < self.p1
 
@@ -122,7 +122,7 @@ class _Memory:
 
     def _overlapping(self, region: Footprint) -> list[int]:
         return list(dict.fromkeys(k for bucket in buckets_of(region) for k in self.live.get(bucket, ())
-                                  if self.all[k].region.overlaps(region)))
+                                  if self.all[k].region.intersects(region)))
 
     def read(self, region: Footprint, end: float) -> None:
         for k in self._overlapping(region):
@@ -184,7 +184,7 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
         for operand in operands:
             for bucket in buckets_of(operand.region) if operand.reads else ():
                 for value in live[bucket]:
-                    if value.region.overlaps(operand.region):
+                    if value.region.intersects(operand.region):
                         readers[value.where].add(Use(where, operand.field, operand.region))
         for operand in operands:
             if operand.writes:

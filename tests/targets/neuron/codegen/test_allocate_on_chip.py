@@ -62,7 +62,7 @@ def test_buffers_needed_at_once__are_apart(seed, space, sizes):
         if space == "psum":
             assert start // 2048 == (start + size - 1) // 2048
         for b in lives[:k]:
-            if a.overlaps(b):
+            if a.interferes(b):
                 other = b.buffer.address[1]
                 assert start + size <= other or other + b.buffer.bytes_per_partition <= start
 

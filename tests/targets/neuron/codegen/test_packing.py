@@ -39,7 +39,7 @@ def check(lives: list[Lifetime], addresses: list[int]) -> None:
     for k, (one, first, after) in enumerate(placed):
         assert 0 <= first and after <= LIMIT and first % 4 == 0
         for other, low, high in placed[:k]:
-            assert not one.overlaps(other) or after <= low or high <= first
+            assert not one.interferes(other) or after <= low or high <= first
 
 
 @pytest.mark.parametrize("seed", range(6))
