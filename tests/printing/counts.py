@@ -58,10 +58,14 @@ def instructions(launched, arrays) -> Counter[str]:
     captured = launched.lower(*arrays).specialization
     modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
     variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
-    named = captured.grid == CORES and not any(map(reduces_programs, captured.modules))
-    cores = tuple(range(*CORES)) if named else ()
+    cores = tuple(range(*CORES)) if has_cores(captured) else ()
     return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, Emission(), cores)
                    for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
+
+
+def has_cores(captured: Any) -> bool:
+    """Whether each program of a captured launch has a core: those that reduce over each other share one."""
+    return captured.grid == CORES and not any(map(reduces_programs, captured.modules))
 
 
 def without_checks(module: Module) -> Module:
@@ -100,7 +104,7 @@ def limits(launched, arrays) -> set[str]:
                 reasons.add("a transpose by DMA that converts")
             if isinstance(op, DataAddressed):
                 reasons.add("a run-time address")
-            if isinstance(op, Drawing) and captured.grid not in ((), CORES):
+            if isinstance(op, Drawing) and captured.grid and not has_cores(captured):
                 reasons.add("random numbers of several programs")
             box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval) if op.mask else None
             if box is not None and box.mask:
