@@ -72,6 +72,20 @@ func.func @axes_of_a_copy() {
   return
 }
 
+// Masks of one form select other elements of other axes.
+// CHECK-LABEL: func.func @masked_axes(
+// CHECK:         "nisa.tensor_tensor"(%[[T:.*]], %{{.*}}, %{{.*}})
+// CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[T]])
+// CHECK-NEXT:    return
+func.func @masked_axes() {
+  %x = memref.alloc() : !tile
+  %t = memref.alloc() : !tile
+  %h = memref.alloc() : !half
+  "nisa.tensor_tensor"(%t, %x, %x) {access = [#halves, #halves, #swapped], engine = "unknown", mask = affine_set<(d0, d1, d2) : (-d1 >= 0)>, op = "add"} : (!tile, !tile, !tile) -> ()
+  "nisa.tensor_copy"(%h, %t) {access = [#half, #tile], engine = "unknown", mask = affine_set<(d0, d1) : (-d1 >= 0)>} : (!half, !tile) -> ()
+  return
+}
+
 // A product is written where it was copied to; the copy to SBUF is of any engine.
 // CHECK-LABEL: func.func @copied(
 // CHECK:         %[[Q:.*]] = memref.alloc() : memref<128x2x512xf32, "psum">

@@ -82,6 +82,8 @@ def redirected(first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         return None
     if reads(first, second.dst.handle):
         return None
+    if second.src.shape != intermediate.shape and (second.mask or second.limits):
+        return None                             # equal masks of other axes
     first, copy = in_one(first, second)
     assert isinstance(copy, TensorCopyOp)
     target = in_shape(copy.dst, intermediate.shape)
