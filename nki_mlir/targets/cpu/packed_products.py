@@ -400,12 +400,13 @@ def can_pack(product: LoopNest, worth: int, options: PackingOptions) -> bool:
 
 def gains_alone(product: LoopNest, options: PackingOptions) -> bool:
     """Return whether packing pays off for a product without loops around it. It does not if its factors stay in the
-    second cache and other routines multiply them as fast, nor if few rows read the packed factor."""
+    second cache and other routines multiply them as fast, nor if few rows read the packed factor. Only packed factors
+    use tile registers."""
     rows, columns, depth = product.nest.extents
     unit = options.unit([operand.dtype for operand in product.nest.inputs], product.nest.extents)
     if unit == "float32":
         return rows >= options.high and 4 * max(rows, columns) * depth > options.apart
-    return 2 * max(rows, columns) * depth > options.apart or depth % 2 == 1
+    return unit == "amx" or 2 * max(rows, columns) * depth > options.apart or depth % 2 == 1
 
 
 def depth_of_blocks(depth: int, most: int) -> int:

@@ -400,6 +400,15 @@ def test_depth_of_blocks__is_a_divisor_or_leaves_a_shorter_block(depth, most, si
     assert depth_of_blocks(depth, most) == size
 
 
+@pytest.mark.parametrize("extents, gains", [((512, 512, 512), True), ((256, 256, 256), True), ((512, 512, 500), False)])
+def test_a_product_without_loops__is_packed_where_tile_registers_multiply_it(monkeypatch, extents, gains):
+    monkeypatch.setattr(host, "multiplies_tiles", lambda: True)
+    nest = product().nest
+    inputs = tuple(Operand(BFLOAT16, operand.strides) for operand in nest.inputs)
+    alone = replace(product(), nest=replace(nest, extents=extents, inputs=inputs))
+    assert gains_alone(alone, PackingOptions(pairs=0, amx=1)) == gains
+
+
 @pytest.mark.parametrize("number", range(25))
 def test_divisors_are_those_that_are_at_most_so_large(number):
     for most in range(-1, 27):
