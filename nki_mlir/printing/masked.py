@@ -15,6 +15,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile, same_element
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
 from nki_mlir.dialects.nisa.microscaling import NcMatmulMxOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nki.elementwise import SelectOp
 from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.nki.movement import Copying, CopyOp, MemsetOp
 from nki_mlir.dialects.op import Op, TileField, changed
@@ -24,7 +25,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.scalar.dtypes import UINT8
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, rows_of, with_target_forwards
 
 Write = Callable[[KernelText, Op], None]
@@ -71,11 +72,16 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     if tile.space == PSUM:
         inside = tile.patterned(partition=Linear(0))
         space = SBUF if _allows(op, field, replace(inside, space=SBUF)) else PSUM
-    once = tile if field.writes else without_repeats(tile)
-    copy = text.temporary(once.shape, tile.dtype, space, before=tile.handle)
+    # The value that a selection copies first is staged as it will be in the result: the optimizer transfers it there.
+    selection = op if isinstance(op, SelectOp) and field.name == "on_false" else None
+    complete = field.writes or selection is not None
+    once = tile if complete else without_repeats(tile)
+    converts = selection is not None and selection.dst.dtype is FLOAT32     # other dtypes may round twice
+    dtype = FLOAT32 if converts else tile.dtype
+    copy = text.temporary(once.shape, dtype, space, before=tile.handle)
     if op.reads(field.name):
         take_rows(text, op, copy, once)
-    return copy if field.writes else repeated_as(copy, tile)
+    return copy if complete else repeated_as(copy, tile)
 
 
 def without_repeats(tile: Tile) -> Tile:

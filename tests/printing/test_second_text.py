@@ -144,6 +144,13 @@ TEXTS = {
         p, f = nl.arange(64)[:, None], nl.arange(32)[None, :]
         copied[...] = nisa.tensor_copy_dynamic_src(tile[p, start[0, 0] + f], mask=p == 14)
         nl.store(out, tile)""",
+    "a selection between a column and integers where no engine begins": """
+        p, numbers = nl.arange(64)[:, None], nl.copy(tile, dtype=nl.int32)
+        column = nl.full((64, 1), -1, nl.int32)
+        kept = nl.where(nl.copy(tile, dtype=nl.uint8), numbers, column, mask=p == 14, dtype=nl.float32)
+        kept[0:14, :] = nl.copy(tile[0:14, :])
+        kept[15:64, :] = nl.copy(tile[15:64, :])
+        nl.store(out, kept)""",
     "rows in reverse order, in a loop": """
         p, f = nl.arange(32)[:, None], nl.arange(96)[None, :]
         for i in nl.affine_range(2):
