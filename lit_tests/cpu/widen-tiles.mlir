@@ -52,6 +52,38 @@ func.func @product(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"}, %y: 
   return
 }
 
+// A tile that a computation updates in place stays: its old elements are narrow.
+// CHECK-LABEL: func.func @updated(
+// CHECK:         memref.alloc() : memref<{{.*}}xbf16, "sbuf">
+// CHECK:         "scalar.activation"
+// CHECK:         "scalar.convert"(%{{.*}}) : (f32) -> bf16
+func.func @updated(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"}, %y: !sums {nki.name = "y"}) {
+  %tile = memref.alloc() : !tile
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%a : !left) outs(%tile : !tile) {
+  ^bb0(%x: f32, %old: bf16):
+    %0 = "scalar.activation"(%x) {fn = "exp"} : (f32) -> f32
+    %1 = "scalar.convert"(%0) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    linalg.yield %1 : bf16
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%a : !left) outs(%tile : !tile) {
+  ^bb0(%x: f32, %old: bf16):
+    %0 = "scalar.convert"(%old) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %1 = "scalar.alu"(%x, %0) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+    %2 = "scalar.convert"(%1) {frm = "float32", to = "bfloat16"} : (f32) -> bf16
+    linalg.yield %2 : bf16
+  }
+  linalg.generic {indexing_maps = [#k_m, #k_n, #m_n], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%tile, %b : !tile, !right) outs(%y : !sums) {
+  ^bb0(%x: bf16, %z: bf16, %old: f32):
+    %0 = "scalar.convert"(%x) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %1 = "scalar.convert"(%z) {frm = "bfloat16", to = "float32"} : (bf16) -> f32
+    %2 = "scalar.alu"(%0, %1) {fn = "multiply", dtype = "float32"} : (f32, f32) -> f32
+    %3 = "scalar.alu"(%old, %2) {fn = "add", dtype = "float32"} : (f32, f32) -> f32
+    linalg.yield %3 : f32
+  }
+  return
+}
+
 !values = memref<256x128xbf16, "hbm">
 !all = memref<256x128xbf16, "sbuf">
 !half = memref<128x128xbf16, strided<[128, 1], offset: ?>, "sbuf">

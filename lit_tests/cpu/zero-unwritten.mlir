@@ -68,6 +68,26 @@ func.func @by_rows(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.sh
   return
 }
 
+// The loop counts from 2, and its offsets from there.
+// CHECK-LABEL: func.func @by_rows_from_two(
+// CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() : memref<256xf32, "sbuf">
+// CHECK:         scf.for %{{.*}} = %c2 to %c6 step %c1 {
+// CHECK:         linalg.copy ins(%[[TILE]] : {{.*}}) outs(%{{.*}} : {{.*}})
+func.func @by_rows_from_two(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.shared = 0 : i64}) {
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %c6 = arith.constant 6 : index
+  %t = memref.alloc() : !tiles
+  scf.for %i = %c2 to %c6 step %c1 {
+    %at = affine.apply affine_map<()[s] -> (s * 64 - 128)>()[%i]
+    %from = memref.reinterpret_cast %x to offset: [%at], sizes: [64], strides: [1] : !rows to !at
+    %to = memref.reinterpret_cast %t to offset: [%at], sizes: [64], strides: [1] : !tiles to !at_tile
+    linalg.copy ins(%from : !at) outs(%to : !at_tile)
+  }
+  linalg.copy ins(%t : !tiles) outs(%y : !rows)
+  return
+}
+
 // Half of it is written before all of it is read.
 // CHECK-LABEL: func.func @half(
 // CHECK-NEXT:    %[[TILE:.*]] = memref.alloc() {native.zeroed} : memref<64xf32, "sbuf">

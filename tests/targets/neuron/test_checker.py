@@ -9,12 +9,15 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
-from nki_mlir.dialects.isa.program import PARTITION_STRIDE, Program
+from nki_mlir.dialects.isa.program import PARTITION_STRIDE, DeviceLiveRange, Program
+from nki_mlir.machine import Engine
+from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron.checker import check_streams, happens_before
-from nki_mlir.targets.neuron.checker.footprint import runs_of
+from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, runs_of
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
-from nki_mlir.targets.neuron.checker.memory import MemoryCheck, Operands
+from nki_mlir.targets.neuron.checker.memory import MemoryCheck, Operands, Stray
 from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace
 from nki_mlir.targets.neuron.checker.violations import Descriptions
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
@@ -354,6 +357,20 @@ def test_bytes__are_said_by_the_tensor_that_they_lie_in():
     words = Descriptions(programs, HappensBefore(StreamTrace(programs, Choices(), 10_000)))
     assert [words.where(memory, 3, 8) for memory in (("input", 0), ("input", 1), ("output", 0), ("sbuf", 0))] == [
         "byte 8 of x", "byte 8 of w", "byte 8 of out", "byte 8 of partition 3 of sbuf"]
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_an_access_outside_of_buffers__names_four_of_them(count):
+    programs = [parse_program(TEXT)]
+    trace = StreamTrace(programs, Choices(), 10_000)
+    access = Event(programs[0].streams[Engine.SCALAR][0], 0, Engine.SCALAR, 0, 0, 1)
+    live = [DeviceLiveRange(f"t{k}", "sbuf", 0, 4, 8 * k, 8, ()) for k in range(count)]
+    footprint = ByteFootprint(("sbuf", 0), Access(UINT8, Linear(1), Linear(64), ((1, 2), (1, 8))), ())
+    listing = ", ".join(f"t{k} (bytes {8 * k} to {8 * k + 7})" for k in range(min(count, 4)))
+    more = f" and {count - 4} more" if count > 4 else ""
+    error = Descriptions(programs, HappensBefore(trace)).outside(Stray(access, footprint), live)
+    assert error.advice[0] == (f"live there are {listing}{more}" if count else "none is live there")
+    assert "touches bytes 64 to 71 of partitions 1 to 2 of sbuf" in error.headline
 
 
 def test_a_deadlock__shows_its_cycle():

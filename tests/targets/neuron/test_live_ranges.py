@@ -60,6 +60,14 @@ def test_at__has_the_live_buffers(ranges, engine, pc, space):
     assert set(live_buffers(ranges).at(at, space)) == {r for r in ranges if r.space == space and is_live(r, at)}
 
 
+@given(st.lists(SPANS, min_size=2, max_size=6), st.integers(0, LENGTH - 1))
+def test_at__has_all_live_buffers_of_one_address(spans, pc):
+    """Allocation gives one address to many buffers, which are live one after the other, or at once by mistake."""
+    ranges = [buffer(spans=each)._replace(name=f"t{k}") for k, each in enumerate(spans)]
+    at = event(Engine.VECTOR, pc)
+    assert set(live_buffers(ranges).at(at, "sbuf")) == {r for r in ranges if is_live(r, at)}
+
+
 @given(RANGES, FOOTPRINTS, st.sampled_from([Engine.VECTOR, Engine.SCALAR]), st.integers(0, LENGTH - 1))
 def test_around__has_a_live_buffer_with_all_bytes(ranges, footprint, engine, pc):
     at = event(engine, pc)

@@ -12,6 +12,7 @@ from nki_mlir.dialects.isa.program import Program, Queue, Semaphore
 from nki_mlir.dialects.op import changed
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
 from nki_mlir.targets.neuron.validate import BadProgram, check_program
 
 from .test_assembly import PROGRAM
@@ -145,3 +146,17 @@ def test_error__of_an_operation_keeps_its_reason_and_fix() -> None:
     with pytest.raises(BadProgram, match=r"kernel.py:7:1: error: dve 0001: attribute 'op' of 'tensor_tensor' is 'adds'"
                                          r"[^\n]*\[NKI-PROGRAM\](.|\n)*\n  fix: give "):
         check_program(program)
+
+
+@pytest.mark.parametrize("tile, is_integer_on_chip", [
+    ("int32@0x0[1][1]*1", True), ("uint8@0x40003[1][1]*1", True), ("int32@0x2000000[1][1]*1", True),
+    ("fp32@0x0[1][1]*1", False), ("int32@0x0[1][2]*1", False), ("int32@0x0[1][1]*2", False), ("int32@n[1][1]", False)])
+def test_loads_of_registers__read_one_integer_on_chip(tile: str, is_integer_on_chip: bool) -> None:
+    text = PROGRAM.replace(".semaphore 0", ".input n int32[1] 1\n.semaphore 0")
+    text += f".stream act\nact 0000: TENSOR_LOAD dst=r1 src={tile}\n"
+    if is_integer_on_chip:
+        assert check_program(parse_program(text)).streams[Engine.SCALAR]
+        return
+    with pytest.raises(AssemblyError, match=r"TENSOR_LOAD reads one integer on chip, got .*\n.*\n?  fix: give a tile of one "
+                                            r"element of an integer dtype in SBUF or PSUM"):
+        parse_program(text)
