@@ -21,6 +21,12 @@ def test_programs_that_do_not_meet_run_in_order_in_the_calling_thread():
     assert observed == [(n, threading.get_ident()) for n in range(4)]
 
 
+def test_members_of_a_mesh_take_turns_unless_they_are_parallel():
+    observed = []
+    Mesh([lambda n=n: observed.append((n, threading.get_ident())) for n in range(4)]).run()
+    assert observed == [(n, threading.get_ident()) for n in range(4)]
+
+
 @pytest.mark.parametrize("parallel", [False, True])
 def test_everyone_gets_all_values_of_each_occurrence(parallel):
     def body(n):

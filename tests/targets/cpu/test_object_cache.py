@@ -17,7 +17,16 @@ from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.runtime import host, jit, object_cache
 from nki_mlir.targets.runtime.machine import thunk
-from nki_mlir.targets.runtime.object_file import NotLoadable, load_object
+from nki_mlir.targets.runtime.object_file import (
+    LOADED,
+    PAGE,
+    WRITABLE,
+    ElfSection,
+    ElfSymbol,
+    NotLoadable,
+    load_object,
+    map_sections,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or host.platform.machine() != "x86_64",
                                 reason="objects are kept on x86-64 Linux")
@@ -220,6 +229,29 @@ def test_room__goes_to_what_was_used_last(tmp_path: Path) -> None:
     os.utime(left, (900, 900))
     object_cache.make_room(tmp_path, most=250)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object", "other"]
+
+
+@pytest.mark.parametrize("most, remaining", [(400, "abcd"), (399, "abc"), (300, "abc"), (100, "a"), (99, ""), (0, "")])
+def test_room__is_exactly_what_is_allowed(tmp_path: Path, most: int, remaining: str) -> None:
+    for age, name in enumerate("abcd"):
+        file = tmp_path / f"{name}.object"
+        file.write_bytes(bytes(100))
+        os.utime(file, (1000 - age, 1000 - age))
+    object_cache.make_room(tmp_path, most=most)
+    assert sorted(f.name for f in tmp_path.iterdir()) == [f"{name}.object" for name in remaining]
+
+
+@pytest.mark.parametrize("size", [1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
+@pytest.mark.parametrize("data", [0, 5])
+def test_map_sections__has_pages_for_all_bytes(size: int, data: int) -> None:
+    """Code fills pages that become executable; data follow on pages of their own."""
+    image = bytes(range(256)) * (size // 256 + 1)
+    sections = [ElfSection(0, 1, LOADED, 0, 0, size, 0, 0, 16, 0), ElfSection(0, 1, LOADED | WRITABLE, 0, 0, data, 0, 0, 8, 0)]
+    entry, memory = map_sections(image, sections, [ElfSymbol("f", True, 0, 0)], "f")
+    first_writable = -(-size // PAGE) * PAGE
+    assert len(memory) == first_writable + (PAGE if data else 0)
+    assert memory[:size] == image[:size] and memory[first_writable:first_writable + data] == image[:data]
+    assert entry % PAGE == 0
 
 
 def test_room__that_another_process_makes_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The order in which the interpreter runs programs: any, unless one of them meets others."""
+"""The order in which the interpreter runs programs, unless one of them meets others, and parallel iterations: any."""
 
 import warnings
 
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import language as beta_language
+from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import collectives, nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
@@ -40,6 +42,25 @@ def test_programs_run_backwards_where_none_of_them_meets_another(backwards, meet
     result = np.full((1, 1), 7, np.float32)
     load_freely(captured, (PROGRAMS,))([array], [result], Freedom(backwards=backwards))
     assert result[0, 0] == (0 if backwards and not meeting else PROGRAMS - 1)
+
+
+@pytest.mark.parametrize("loop", ["affine_range", "sequential_range"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_iterations_run_backwards_where_they_may_run_in_any_order(backwards, loop):
+    """A sum of floats depends on the order of its terms."""
+    @beta.jit
+    def kernel(x):
+        out = beta_language.ndarray((1, 1), dtype=x.dtype, buffer=beta_language.shared_hbm)
+        total = beta_language.zeros((1, 1), dtype=x.dtype)
+        for i in getattr(beta_language, loop)(3):
+            total += beta_language.load(x[i:i + 1, 0:1])
+        beta_language.store(out, total)
+        return out
+    array = np.array([[1e8], [-1e8], [1]], np.float32)
+    captured = kernel.specialize(kernel.bind((array,), {}, is_array, describe_array)).captured
+    result = np.full((1, 1), 7, np.float32)
+    load_freely(captured, (1,))([array], [result], Freedom(backwards=backwards))
+    assert result[0, 0] == (0 if backwards and loop == "affine_range" else 1)
 
 
 @pytest.mark.parametrize("space, fill", [("sbuf", 0xAB), ("hbm", 0xAB), ("psum", 0)])
