@@ -260,7 +260,7 @@ class BodyPrinter:
         if out.placement is not None and buffer in self.registers.values | self.registers.of_loops:
             out.placement.addresses += ADDRESS in node.op.attributes
         if buffer in self.registers.values:
-            allocate_register(out, buffer)
+            allocate_register(out, buffer, self.registers)
         elif buffer in out.generators or buffer in self.copied or buffer in self.registers.numbers:
             pass
         elif buffer not in out.registers | self.registers.of_loops and list(buffer.uses):

@@ -22,9 +22,11 @@ from nki_mlir.scalar.predicates import COMPARISONS
 from nki_mlir.waist.function import TileInstruction, WhileLoop
 
 
-def allocate_register(text: KernelText, value: Value) -> None:
+def allocate_register(text: KernelText, value: Value, registers: Registers) -> None:
     """Write the allocation of a register, which a capture keeps in a tile."""
-    text.allocate(value, NamedTensor("register", (1, 1), INT32, "", "nisa.register_alloc()"))
+    tested = {loop.outer for loop in registers.loops.values() if loop.outer is not None and not loop.step}
+    name = "going" if value in tested and not has_loop_functions(text.release) else "register"
+    text.allocate(value, NamedTensor(name, (1, 1), INT32, "", "nisa.register_alloc()"))
 
 
 def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
@@ -38,7 +40,10 @@ def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
         return False
     sets = op.dst.handle in known_registers
     if isinstance(op, Filling):
-        if sets:
+        if sets and (new := text.waiting.get(op.dst.handle)) is not None:
+            new.expression = f"nisa.register_alloc({round(op.value)})"
+            text.use(op.dst.handle)
+        elif sets:
             _write_call(text, "register_move", text.tile(op, op.dst), str(round(op.value)))
         return sets
     reads = op.src.handle in known_registers
