@@ -41,6 +41,7 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
 from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, noun
+from nki_mlir.migration.parameters import ReadParts
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.tree_transformer import TreeTransformer
@@ -66,7 +67,7 @@ class FunctionScope:
     facts: dict[str, Fact] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     unstable: frozenset[str] = frozenset()
-    single_elements: frozenset[str] = frozenset()               # names of which the function reads one element
+    parts: ReadParts = field(default_factory=ReadParts)         # names by the parts that the function reads
     transposed: dict[str, str] = field(default_factory=dict)    # tiles with the dtype of the tensor that is transposed
     used_names: set[str] = field(default_factory=set)
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
@@ -276,17 +277,15 @@ class Expressions(TreeTransformer):
         text = f"{self.text(owner)}.{name}" if owner is not original_node.value else ""
         node = self.new(text, Fact()) if text and text != self.code(original_node) else original_node.with_changes()
         self.owners[id(node)] = owner
-        if isinstance(fact, TensorFact):
-            if name == "shape":
-                if fact.blocks:
-                    self.left("the shape of a tensor with block dimensions")
-                return self.note(node, ShapeOf(fact.shape))
-            if name == "dtype":
-                return self.note(node, Dtype(fact.dtype or self.code(node)))
-            if name == "ndim":
-                return self.note(node, NumberFact("int"))
+        if isinstance(fact, TensorFact) and name in ("shape", "dtype", "ndim"):
+            if name == "shape" and fact.blocks:
+                self.left("the shape of a tensor with block dimensions")
+            return self.note(node, {"shape": ShapeOf(fact.shape), "dtype": Dtype(fact.dtype or self.code(node)),
+                                    "ndim": NumberFact("int")}[name])
         if isinstance(fact, Items) and name in fact.fields:
             return self.note(node, self.received(self.code(node), fact.items[fact.fields.index(name)]))
+        if isinstance(fact, Unknown) and name == "shape":
+            return self.note(node, ShapeOf(None))
         return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
 
     def object_attribute(self, node: cst.Attribute, owner: cst.BaseExpression, kind: TileObject) -> cst.BaseExpression:

@@ -83,7 +83,7 @@ class FunctionCalls(Calls):
             is_object = isinstance(fact, TileObject | TileClass) or fact == Fact()
             if is_object and (value := self.vectors_of(original)) is not None:
                 return value
-            if isinstance(fact, TileObject):
+            if isinstance(fact, TileObject | TileClass):
                 returned = self.method_call(fact, updated.func.attr.value, *self._arguments(updated))
                 return self.note(updated, Fact() if returned is None else returned)
             if isinstance(fact, TensorFact):
@@ -186,9 +186,9 @@ class FunctionCalls(Calls):
         """Return the object that a call of a class creates."""
         return TileObject(name)
 
-    def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
-                    ) -> Fact | None:
-        """Return the fact about the result of a method of an object; None if the method computes on the host."""
+    def method_call(self, kind: TileObject | TileClass, name: str, positional: Sequence[Fact],
+                    keywords: Mapping[str, Fact]) -> Fact | None:
+        """Return the fact about the result of a method; None if the method computes on the host."""
         return None
 
     def _arguments(self, node: cst.Call) -> tuple[list[Fact], dict[str, Fact]]:

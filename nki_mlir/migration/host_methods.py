@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 import libcst as cst
 
 from nki_mlir.migration.names import Names, NodesByClass, Substitution, nodes_of
-from nki_mlir.migration.tile_classes import STATIC, kind_of
-
-PROPERTY = "property"
+from nki_mlir.migration.tile_classes import PROPERTY, STATIC, kind_of
 
 
 class HostMethods(dict[str, cst.FunctionDef]):

@@ -50,10 +50,10 @@ from nki_mlir.migration.inlined_helpers import (
 from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
 from nki_mlir.migration.names import Names, nodes_of, parsed
 from nki_mlir.migration.parameters import (
+    ReadParts,
     bound_names,
     returns_slice,
     root,
-    single_elements,
     tree_of,
     unstable,
 )
@@ -356,7 +356,7 @@ class Kernels(GridKernels):
             used_names |= self.scope.used_names
         around = self.around.get(id(self.functions.get(tree.name)), {})
         self.scope = FunctionScope({**self.globals, **around, **(closure or {}), **facts}, {}, unstable(tree),
-                                   single_elements(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
+                                   ReadParts.of(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
         self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
         outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}
         self.values = {**outside, **values_of(tree)}

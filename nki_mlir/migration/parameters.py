@@ -4,6 +4,7 @@
 import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -51,6 +52,49 @@ def single_elements(node: ast.AST) -> frozenset[str]:
                 first.add(id(inner.value))
     reads = [n for n in walked(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     return frozenset({n.id for n in reads if id(n) in first} - {n.id for n in reads if id(n) not in first})
+
+
+def first_columns(node: ast.AST) -> frozenset[str]:
+    """Return the names of which a function reads only the first column: ``name[rows, 0]``, ``name[:, 0:1]``."""
+    columns: dict[str, bool] = {}
+    for inner in walked(node):
+        match inner:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=[*rows, column])):
+                is_first = len(rows) == 1 and ast.unparse(column) in {"0", "0:1", ":1"}
+                columns[name] = is_first and columns.get(name, True)
+    return frozenset(name for name, is_first in columns.items() if is_first)
+
+
+def only_row_subscripts(node: ast.AST) -> frozenset[str]:
+    """Return the names that a function uses only as ``name[rows]``, ``name.shape[0]`` and ``name.dtype``, which shows
+    nothing of further dimensions."""
+    rows: set[str] = set()
+    shown: set[int] = set()
+    for inner in walked(node):
+        match inner:
+            case ast.Attribute(value=value, attr="dtype"):
+                shown.add(id(value))
+            case ast.Subscript(value=ast.Attribute(value=value, attr="shape"), slice=ast.Constant(value=0)):
+                shown.add(id(value))
+            case ast.Subscript(value=ast.Name(id=name) as value, slice=index) if not isinstance(index, ast.Tuple):
+                shown.add(id(value))
+                rows.add(name)
+    names = [n for n in walked(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    return frozenset(rows - {n.id for n in names if id(n) not in shown})
+
+
+@dataclass(frozen=True)
+class ReadParts:
+    """Names by the parts of their values that a function reads."""
+
+    single_elements: frozenset[str] = frozenset()
+    first_columns: frozenset[str] = frozenset()
+    only_rows: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, tree: ast.FunctionDef) -> "ReadParts":
+        """Return the names of a function."""
+        return cls(single_elements(tree), first_columns(tree), only_row_subscripts(tree))
 
 
 def unstable(node: ast.FunctionDef) -> frozenset[str]:

@@ -13,8 +13,8 @@ from nki_mlir.migration.names import Names, NodesByClass, children_of, nodes_of
 from nki_mlir.migration.parameters import bound_names, tree_of
 
 FIRST_METHOD = "__init__"
-STATIC = "staticmethod"
-DECORATORS = {STATIC, "classmethod", "property"}
+STATIC, PROPERTY = "staticmethod", "property"
+DECORATORS = {STATIC, "classmethod", PROPERTY}
 HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version"}
 
 
@@ -62,6 +62,17 @@ def builds_vectors(method: cst.FunctionDef, names: Names) -> bool:
         meaning == "nl.arange" or not meaning.startswith(("nl.", "nisa.")) for meaning in calls)
 
 
+def is_rewritten_method(method: cst.FunctionDef, names: Names) -> bool:
+    """Return whether a method is rewritten as a function: one of an object, a property, and a static method that
+    computes on tiles. The values of methods that build index vectors replace their calls."""
+    kind = kind_of(method)
+    if kind == PROPERTY:
+        return not builds_vectors(method, names)
+    if kind == STATIC:
+        return calls_language(method.body, names) and not builds_vectors(method, names)
+    return not method.decorators
+
+
 def _takes_object(method: cst.FunctionDef, names: Names) -> bool:
     for decorator in method.decorators:
         node = decorator.decorator
@@ -101,7 +112,7 @@ def rewritable_classes(tree: cst.Module, nodes: NodesByClass, classes: Mapping[s
 
 def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[str]) -> bool:
     """Return whether the methods of a class can be rewritten as functions: it extends no other class, ``__init__``
-    alone assigns its attributes, each once and in any case, and methods with a decorator call no operation."""
+    alone assigns its attributes, each once and in any case, and methods of the class call no operation."""
     is_data = any(_last_word(d.decorator) == "dataclass" for d in node.decorators)
     if node.keywords or len(node.decorators) > is_data or any(
             _last_word(base.value) not in ("object", "NKIObject") for base in node.bases):
@@ -112,9 +123,12 @@ def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[
             if not isinstance(method, cst.SimpleStatementLine):
                 return False
             continue
-        if method.decorators:
-            if calls_language(method.body, names) and not (kind_of(method) and builds_vectors(method, names)):
+        kind = kind_of(method)
+        if not is_rewritten_method(method, names):
+            if calls_language(method.body, names) and not (kind and builds_vectors(method, names)):
                 return False
+            continue
+        if kind == STATIC:
             continue
         name = method.name.value
         if not method.params.params or (name.startswith("__") and name != FIRST_METHOD) or (

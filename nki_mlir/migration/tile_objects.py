@@ -32,6 +32,7 @@ from nki_mlir.migration.facts import (
     SelectedVector,
     Span,
     TensorFact,
+    TileClass,
     TileFunction,
     TileObject,
     Unknown,
@@ -39,7 +40,15 @@ from nki_mlir.migration.facts import (
 )
 from nki_mlir.migration.parameters import Parameters, tree_of
 from nki_mlir.migration.terms import number
-from nki_mlir.migration.tile_classes import FIRST_METHOD, fields_of, method_name
+from nki_mlir.migration.tile_classes import (
+    FIRST_METHOD,
+    PROPERTY,
+    STATIC,
+    fields_of,
+    is_rewritten_method,
+    kind_of,
+    method_name,
+)
 
 VECTOR = "an index vector that depends on names, or a mask, as an attribute: write it in the subscripts"
 
@@ -69,7 +78,7 @@ class TileObjects(Branches):
         self.tile_classes = dict(classes)
         for name, node in classes.items():
             methods = {method_name(name, m.name.value): m for m in node.body.body
-                       if isinstance(m, cst.FunctionDef) and not m.decorators}
+                       if isinstance(m, cst.FunctionDef) and is_rewritten_method(m, self.names)}
             self.methods |= methods
             self.functions |= methods
             self.trees |= {key: tree_of(method) for key, method in methods.items()}
@@ -158,6 +167,9 @@ class TileObjects(Branches):
         attributes = definer.attributes.get(class_name, {})
         if name not in attributes and (value := self.vectors_of(node)) is not None:
             return value
+        method = definer.methods.get(method_name(class_name, name))
+        if method is not None and kind_of(method) == PROPERTY:
+            return self.new(text, self.method_call(kind, name, [], {}) or Unknown())
         fact = attributes.get(name, Fact())
         if isinstance(fact, Dtype) and not fact.text:
             fact = Dtype(text)
@@ -169,13 +181,15 @@ class TileObjects(Branches):
         self.owners[id(new)] = owner
         return new
 
-    def method_call(self, kind: TileObject, name: str, positional: Sequence[Fact], keywords: Mapping[str, Fact]
-                    ) -> Fact | None:
+    def method_call(self, kind: TileObject | TileClass, name: str, positional: Sequence[Fact],
+                    keywords: Mapping[str, Fact]) -> Fact | None:
         """Return the fact about the result of a method, or None for one that computes on the host."""
         owner, class_name = self.owner_of(kind.name)
-        if method_name(class_name, name) not in owner.methods:
+        method = owner.methods.get(method_name(class_name, name))
+        if method is None:
             return None
-        return self.helper(method_name(kind.name, name), [TileObject(class_name), *positional], dict(keywords))
+        receiver = [] if kind_of(method) == STATIC else [TileObject(class_name)]
+        return self.helper(method_name(kind.name, name), [*receiver, *positional], dict(keywords))
 
 
 def _texts(index: IndexFact) -> list[str]:

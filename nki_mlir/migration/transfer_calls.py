@@ -44,10 +44,17 @@ def one_element(calls: Calls, a: Arguments) -> tuple[str, TensorFact] | None:
 
 
 def may_have_one_dimension(calls: Calls, a: Arguments, source: TensorFact) -> bool:
-    """Return whether a load reads a part of a tensor of unknown rank of which an integer selects a position."""
-    view = calls.views.get(id(a.nodes["src"]))
-    return source.shape is None and not source.on_chip and view is not None and any(
-        isinstance(item, Integer) for item in view.items)
+    """Return whether a load reads a tensor of unknown rank of which an integer selects a position, of which the
+    function shows only rows, or of whose tile the function reads only the first column."""
+    if source.shape is not None or source.on_chip:
+        return False
+    view, parts = calls.views.get(id(a.nodes["src"])), calls.scope.parts
+    if calls.assigned in parts.first_columns and (view is None or len(view.items) == 1):
+        return True
+    if view is None:
+        return False
+    is_rows = len(view.items) == 1 and view.text in parts.only_rows
+    return is_rows or any(isinstance(item, Integer) for item in view.items)
 
 
 def repeated_in_hbm(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpression) -> tuple[str, TensorFact]:
@@ -70,7 +77,7 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
     if (view := calls.views.get(id(a.nodes.get("src")))) is not None and reverses_rows(view, a.mask) and (
             "mode" not in a):
         return _loaded_row_by_row(calls, a, view)
-    element = one_element(calls, a) if calls.assigned in calls.scope.single_elements else None
+    element = one_element(calls, a) if calls.assigned in calls.scope.parts.single_elements else None
     text, source = element or rows_first(*a.tensor("src"))
     if source.on_chip and isinstance(a.fact("src"), TensorFact):
         return copy(calls, a)

@@ -271,6 +271,28 @@ def kernel(x, rows, columns):
     assert "nl.load(as_rows(x[k]), dtype=nl.float32)" in new and "def as_rows(view):" in new
 
 
+def test_part_of_a_vector_of_which_the_kernel_shows_only_rows():
+    """The tile of the numbers has one column, whether the argument has one dimension or two."""
+    x = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
+    for shape in ((64,), (64, 1)):
+        new = same_values("""@nki.jit
+def kernel(x, numbers, shifts, more):
+    rows, columns = x.shape
+    out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_f = nl.arange(columns)[None, :]
+    last = nl.load(more)
+    for k in nl.affine_range(2):
+        i_p = nl.arange(32)[:, None]
+        number = nl.load(numbers[nl.ds(k * 32, 32)])
+        tile = nl.load(x[number[i_p, 0], i_f]) + nl.load(shifts[k * 32:(k + 1) * 32]) * last[0:32, 0]
+        nl.store(out[k * 32 + i_p, i_f], tile)
+    return out
+""", arguments=(x, np.arange(64, dtype=np.int32)[::-1].reshape(shape).copy(),
+                np.linspace(0, 1, 64, dtype=np.float32).reshape(shape), np.ones(shape, np.float32)))
+        assert "number = nl.load(as_rows(numbers[nl.ds(k * 32, 32)]))" in new
+        assert "nl.load(as_rows(shifts[nl.ds(k * 32, 32)]))" in new and "last = nl.load(as_rows(more))" in new
+
+
 TILING = """import neuronxcc.nki.language as nl
 
 P_MAX = nl.tile_size.pmax

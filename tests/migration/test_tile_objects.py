@@ -55,6 +55,28 @@ def test_methods_without_an_object_stay_as_they_are(tmp_path):
     assert "nisa.tensor_tensor(dst=self.tile, data1=self.tile, data2=value, op=nl.add)\n" in text
 
 
+def test_properties_and_static_methods_are_functions(tmp_path):
+    methods = """    @property
+    def half(self):
+        return self.tile * 0.5
+
+    @property
+    def first(self):
+        return self.tile[0:1]
+
+    @staticmethod
+    def squared(tile):
+        return tile * nl.copy(tile)
+
+    def add("""
+    text, left = text_of(tmp_path, SOURCE.replace("    def add(", methods).replace(
+        "nl.store(out, total.tile)", "nl.store(out, total.half + Total.squared(total.squared(total.tile)))"))
+    assert left == []
+    assert "        return nl.multiply(self.tile, 0.5)\n" in text
+    assert "        return nl.multiply(tile, nl.copy(tile))\n" in text
+    assert "    nl.store(out, nl.add(total.half, Total.squared(total.squared(total.tile))))\n" in text
+
+
 def test_attributes_of_two_objects_have_what_both_have(tmp_path):
     """The tile of one is bfloat16, so that nothing says what the sum of both tiles is."""
     more = SOURCE.replace("    total.add(", "    other = Total(128, nl.bfloat16)\n    other.add(total.tile)\n    total.add(")
