@@ -2,7 +2,7 @@
 """Functions that the migration adds to the new text, for facts that the old text does not show.
 
 These are the dtype of an operation of a tile and a number, the dtype of a choice between two tiles or of a sum of
-several, and whether a view has one dimension.
+several, whether a view has one dimension, and the size of an element, which no function of ``nki`` returns.
 
 before:  mean = total / 64              after:  mean = nl.multiply(total, 1 / 64, dtype=quotient_dtype(total))
          double = total * n                     double = nl.multiply(total, n, dtype=number_dtype(total.dtype, n))
@@ -24,6 +24,7 @@ NUMBER = "number_dtype"
 COMMON = "common_dtype"
 TOTAL = "total_dtype"
 ROWS = "as_rows"
+SIZE = "sizeinbytes"
 DEFINITIONS = {QUOTIENT: '''
 
 def quotient_dtype(tile, number=1):
@@ -68,6 +69,13 @@ def total_dtype(dtype):
 def as_rows(view):
     """Return a view of one dimension as a column, any other view unchanged."""
     return view.reshape((view.shape[0], 1)) if len(view.shape) == 1 else view
+''', SIZE: '''
+
+def sizeinbytes(dtype):
+    """Return the bytes of an element."""
+    if dtype in (nl.bfloat16, nl.float16, nl.int16, nl.uint16):
+        return 2
+    return 4 if dtype in (nl.float32, nl.tfloat32, nl.int32, nl.uint32) else 1
 '''}
 
 

@@ -120,6 +120,12 @@ def unpassed_defaults(tree: ast.FunctionDef, passed_names: Collection[str] | Non
             and not assigned[name]}
 
 
+def absent_parameters(tree: ast.FunctionDef, passed_names: Collection[str] | None) -> frozenset[str]:
+    """Return the parameters that no call passes and whose default is None, also those that the function assigns."""
+    return frozenset(name for name, default in defaults_of(tree).items() if passed_names is not None
+                     and name not in passed_names and isinstance(default, ast.Constant) and default.value is None)
+
+
 SIZE = re.compile(r"(\w+)\.shape\[(\d+)\]")
 DTYPE = re.compile(r"(\w+)\.dtype")
 

@@ -15,6 +15,7 @@ from nki_mlir.language.entries import INSTRUCTIONS
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.language.signatures.table import BETA, signatures
 from nki_mlir.migration import terms
+from nki_mlir.migration.added_functions import SIZE
 from nki_mlir.migration.diagonals import ELEMENTWISE, is_guard
 from nki_mlir.migration.elementwise import FLOAT32, ElementwiseTexts
 from nki_mlir.migration.engine_rows import TRANSFERS
@@ -325,6 +326,9 @@ class Calls(ElementwiseTexts):
         """Return a call in the form of the current generation."""
         meaning = self.names.meaning(original_node.func)
         package, _, name = meaning.partition(".")
+        if meaning == f"nl.constants.{SIZE}":
+            self.report.changed(self.line, f"{SIZE} becomes a function of the file: nki has none")
+            return self.new(f"{SIZE}({self.text(updated_node.args[0].value)})", NumberFact("int"))
         if package in ("nl", "nisa"):
             return self._public_call(meaning, updated_node)
         if meaning == "nt.scalar":

@@ -186,8 +186,8 @@ class EngineRows(UncutTiles):
         return [f"{self.nisa}.dma_copy(dst={dst}, src={expression})"]
 
     def _copied_rows(self, expression: str) -> str:
-        """Return the view that ``nl.load(view)`` loads, or that ``nl.copy(view)`` copies if no engine may begin at its
-        rows; "" otherwise. A DMA also reads a view of a view in SBUF and an access pattern, from any rows."""
+        """Return the view that ``nl.load(view)`` loads, or that ``nl.copy(view)`` copies in SBUF; "" otherwise. A DMA
+        also reads a view of a view and an access pattern, from any rows."""
         view = expression.removeprefix(f"{self.nl}.copy(").removesuffix(")")
         with suppress(SyntaxError):
             match ast.parse(expression, mode="eval").body:
@@ -200,8 +200,6 @@ class EngineRows(UncutTiles):
                 case ast.Name() if view in self.moved and tuple(self.prelude[-1][-2:]) == self.moved[view][1]:
                     del self.prelude[-1][-2:]
                     return self.moved[view][0]
-                case ast.Subscript(value=ast.Name()):
-                    return view if self.may_start_between([view]) else ""
                 case node:
                     fact = self.scope.facts.get(_viewed_name(node))
                     in_sbuf = isinstance(fact, TensorFact) and fact.memory == SBUF and not fact.blocks

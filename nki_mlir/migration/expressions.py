@@ -70,6 +70,7 @@ class FunctionScope:
     parts: ReadParts = field(default_factory=ReadParts)         # names by the parts that the function reads
     transposed: dict[str, str] = field(default_factory=dict)    # tiles with the dtype of the tensor that is transposed
     used_names: set[str] = field(default_factory=set)
+    absent: frozenset[str] = frozenset()                        # parameters that no call passes, of default None
     counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
     views: dict[str, NamedView] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)         # `x.shape[1]` where a statement has named it

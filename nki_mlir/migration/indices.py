@@ -349,6 +349,8 @@ class Indices(Expressions):
         if isinstance(first, Dtype) and first != second:
             fact = Fact()
         if first != second and (varies(first) or varies(second)):
+            if (chosen_value := self._for_default(original_node)) is not None:
+                return self.rewritten(chosen_value)
             return self._selected_vector(original_node, test, parts)
         if first != second and isinstance(fact, IndexFact):
             chosen = f"({parts[0][1]} if {self.text(test)} else {parts[1][1]})"
@@ -368,6 +370,16 @@ class Indices(Expressions):
         self.prelude[-1].append(f"if {self.text(test)}:\n{branches[0]}else:\n{branches[1].rstrip()}")
         self.report.changed(self.line, "the conditional expression becomes an if: its values take several instructions")
         return self.new(name, fact)
+
+    def _for_default(self, node: cst.IfExp) -> cst.BaseExpression | None:
+        """Return the value that ``p is None`` selects for a parameter that no call passes, where nothing has assigned
+        it; None if the node has another test."""
+        match node.test:
+            case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(
+                    operator=cst.Is() | cst.IsNot() as operator, comparator=cst.Name(value="None"))]) if (
+                        name in self.scope.absent and name not in self.scope.versions and self.scope.repeats < 2):
+                return node.body if isinstance(operator, cst.Is) else node.orelse
+        return None
 
     def _selected_vector(self, node: cst.IfExp, test: cst.BaseExpression,
                          parts: Sequence[tuple[cst.BaseExpression, str, list[str]]]) -> cst.BaseExpression:

@@ -11,7 +11,7 @@ before:  def rows_of(t, n):                             after:  for t in nl.affi
 
 import ast
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -131,6 +131,7 @@ class _Inliner(TreeTransformer):
         super().__init__()
         self.name, self.callee, self.note = name, callee, note
         self.used = {n.value for n in _nodes(caller) if isinstance(n, cst.Name)}
+        self.never_none = _never_none(caller)
         self.lazy = 0
         self.targets: list[str] = []    # the names that the statement assigns the call to
         self.pending: list[list[_Body]] = []
@@ -213,8 +214,9 @@ class _Inliner(TreeTransformer):
         bound = bound_names(ast.parse(cst.Module([]).code_for_node(plain)).body[0])
         names: dict[str, cst.BaseExpression] = {}
         statements: list[cst.BaseStatement] = []
-        absent = {n for n, value in values.items() if n not in bound and is_none(value)}
-        present = {n for n, value in values.items() if n not in bound and isinstance(value, COMPUTED)}
+        absent = {n for n, value in values.items() if is_none(value)}
+        present = {n for n, value in values.items() if _is_computed(value) or (
+            isinstance(value, cst.Name) and value.value in self.never_none)}
         for parameter, value in values.items():
             if parameter not in bound and (isinstance(value, PLAIN) or _is_view(value)):
                 names[parameter] = value
@@ -231,9 +233,7 @@ class _Inliner(TreeTransformer):
                 names[local] = cst.Name(self._fresh(local))
         result: cst.BaseExpression | None = None
         comments: list[cst.EmptyLine] = []
-        body = self.callee.body.visit(_WithoutNone(absent, present))
-        assert isinstance(body, cst.IndentedBlock)
-        for k, statement in enumerate(body.body):
+        for k, statement in enumerate(_selected(self.callee.body.body, absent, present)):
             if k == 0 and _is_docstring(statement):
                 continue
             changed = statement.visit(Substitution(names))
@@ -271,6 +271,49 @@ class _Inliner(TreeTransformer):
             name = f"{hint}_{count}"
         self.used.add(name)
         return name
+
+
+def _is_computed(value: cst.BaseExpression) -> bool:
+    """Return whether a value is certainly not None: a computed one, or an index vector."""
+    while isinstance(value, cst.Subscript | cst.Call):
+        if (dotted(value.func if isinstance(value, cst.Call) else value.value) or "").endswith((".arange", ".mgrid")):
+            return True
+        value = value.value if isinstance(value, cst.Subscript) else value.func
+    return isinstance(value, COMPUTED)
+
+
+def _never_none(function: cst.FunctionDef) -> frozenset[str]:
+    """Return the names that a function assigns once, to values that are not None."""
+    counts = bound_names(tree_of(function))
+    names = [(target, node.value) for node in _nodes(function.body) if isinstance(node, cst.Assign)
+             for target in _names(node.targets[0].target)]
+    return frozenset(target for target, value in names if counts[target] == 1 and _is_computed(value))
+
+
+def _selected(statements: Sequence[cst.BaseStatement], absent: set[str], present: set[str]) -> list[cst.BaseStatement]:
+    """Return the statements of a function without the tests of parameters that are None, or that are not. What a
+    statement that assigns a parameter again selects is known only if it tests the parameter first."""
+    selected: list[cst.BaseStatement] = []
+    for statement in statements:
+        bound = {*bound_names(ast.parse(cst.Module([]).code_for_node(statement)))}
+        match statement:
+            case cst.SimpleStatementLine(body=[cst.Assign()]) | cst.If(orelse=None, body=cst.IndentedBlock(
+                    body=[cst.SimpleStatementLine(body=[cst.Assign()])])):
+                shown = absent, present
+            case _:
+                shown = absent - bound, present - bound
+        changed = statement.visit(_WithoutNone(*shown))
+        absent, present = absent - bound, present - bound
+        match changed:
+            case cst.FlattenSentinel():
+                selected += [s for s in changed if isinstance(s, cst.BaseStatement)]
+            case cst.SimpleStatementLine(body=[cst.Assign(
+                    targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=other))]) if (
+                        name == other):
+                pass
+            case cst.BaseStatement():
+                selected.append(changed)
+    return selected
 
 
 class _WithoutNone(TreeTransformer):

@@ -345,9 +345,11 @@ def local_gather(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a gather, which returns sixteen results for each column of indices."""
     (text, source), (index_text, index) = a.tensor("src_buffer"), a.tensor("index")
     per_index = a.text("num_elem_per_idx", "1")
-    shape = (*index.shape, "16", per_index) if index.shape is not None else None
-    return instruction(a, "local_gather", shape, text, source.dtype,
-                       shape_text=f"{terms.factor(index_text)}.shape + (16, {per_index})")
+    if index.shape is not None:
+        return instruction(a, "local_gather", (*index.shape, "16", per_index), text, source.dtype)
+    index_text = calls.named(index_text, "index")
+    return instruction(a, "local_gather", None, text, source.dtype, index=index_text,
+                       shape_text=f"{index_text}.shape + (16, {per_index})")
 
 
 @recipe("sequence_bounds")

@@ -11,6 +11,7 @@ from nki_mlir.migration import program_loops
 from nki_mlir.migration.argument_facts import (
     InnerFunction,
     NeedsArguments,
+    absent_parameters,
     counted,
     for_arguments,
     is_index,
@@ -360,8 +361,9 @@ class Kernels(GridKernels):
         self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
         outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}
         self.values = {**outside, **values_of(tree)}
-        self.defaults = {} if is_kernel or closure is not None else unpassed_defaults(
-            tree, self.passed_parameters.get(self.callers[-1]))
+        passed_names = None if is_kernel or closure is not None else self.passed_parameters.get(self.callers[-1])
+        self.defaults = unpassed_defaults(tree, passed_names)
+        self.scope.absent = absent_parameters(tree, passed_names)
 
     def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
         """Report the Python that stays in a function and that the vendor's parser refuses."""

@@ -166,6 +166,8 @@ def only_of_beta(path: str) -> set[str]:
             return {*dir(language)} - {*dir(current_language)}
         case "neuronxcc.nki.isa":
             return {*dir(isa)} - {*dir(current_isa)}
+        case "neuronxcc.nki.language.constants":
+            return {"sizeinbytes"}
     return set()
 
 

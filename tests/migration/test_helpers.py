@@ -392,6 +392,44 @@ def test_masks_that_a_helper_combines_with_an_optional_one(combined):
     np.testing.assert_array_equal(value(new, "kernel", (x,)), np.tril(x) * 2)
 
 
+@pytest.mark.parametrize("default", ["p = nl.arange(64)[:, None] if p is None else p",
+                                     "if p is None:\n        p = nl.arange(64)[:, None]"])
+def test_default_of_an_index_vector(default):
+    new = same_values(f"""def is_valid(i, n, p=None):
+    {default}
+    return i * 64 + p < n
+
+
+@nki.jit
+def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(64)[:, None], nl.arange(d)[None, :]
+    rows = nl.arange(64)[:, None]
+    for i in nl.affine_range((n + 63) // 64):
+        valid = is_valid(i, n)
+        tile = nl.load(x[i * 64 + rows, f], mask=is_valid(i, n, rows))
+        nl.store(out[i * 64 + p, f], nl.exp(tile, mask=valid), mask=valid)
+    return out
+""", arguments=(np.resize(RANDOM, (90, 40)),))
+    assert "is_valid" not in new and "        num_rows = min(64, n - i * 64)\n" in new
+
+
+def test_size_of_an_element():
+    new = same_values("""from neuronxcc.nki.language.constants import sizeinbytes
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    columns = 64 // sizeinbytes(x.dtype) // sizeinbytes(nl.uint8)
+    for k in nl.affine_range(16 // columns):
+        nl.store(out[:, nl.ds(k * columns, columns)], nl.load(x[0:128, nl.ds(k * columns, columns)]))
+    return out
+""")
+    assert "neuronxcc" not in new and "def sizeinbytes(dtype):\n" in new
+
+
 @pytest.mark.parametrize(("package", "imports", "prefix"), [
     ("from .tiling import P_MAX, row_index\n\n__all__ = ['P_MAX', 'row_index']\n",
      "from .sizes import P_MAX, row_index", ""),
