@@ -125,7 +125,8 @@ def nested(text: str, index: int, values: bool) -> object:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         pass
     short = text if len(text) < 100 else f"{text[:80]}..."
-    raise BadArgumentText(text=short, what="is neither a tensor nor a Python constant")
+    hint = f": a tensor has a dtype, such as {short}xf32" if re.fullmatch(r"\d+(x\d+)+", short) else ""
+    raise BadArgumentText(text=short, what=f"is neither a tensor nor a Python constant{hint}")
 
 
 def tensor_of_file(path: str, values: bool) -> np.ndarray:

@@ -68,6 +68,14 @@ class Traced:
     unwritten: set[int] = field(default_factory=set)                # indices of the buffers that it does not write
     idle_loops: Sequence[Location] = ()                             # loops without iterations, a possible reason
     updated: Sequence[Buffer] = ()                                  # the parameters that it writes
+    unreturned: Sequence[str] = ()                                  # tensors in HBM that it writes and does not return
+
+    @property
+    def why_empty(self) -> str:
+        """The reason why a kernel without results has none."""
+        reason = "the kernel returns no tensor and writes none of its parameters"
+        names = ", ".join(self.unreturned)
+        return f"{reason}: it writes {names}, and ends without `return {names}`" if names else reason
 
 
 def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
@@ -75,10 +83,11 @@ def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mut
     """Check the object that a kernel's Python returned. ``immutable`` inputs may be written only if they are
     ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
-    if returned is None:
-        return Traced(written, None, updated=written)
     buffers: list[Buffer] = []
-    structure = _structure(builder, returned, buffers, at)
+    structure = None if returned is None else _structure(builder, returned, buffers, at)
+    unreturned = [b.name for b in builder.first_writes if b.space == HBM and b not in (*parameters, *buffers)]
+    if returned is None:
+        return Traced(written, None, updated=written, unreturned=unreturned)
     for parameter in written:
         if parameter.name in mutable and parameter not in buffers:
             raise MutableNotReturned(name=parameter.name).located(builder.first_writes[parameter])
@@ -86,7 +95,7 @@ def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mut
             raise ImmutableParameter(name=parameter.name).located(builder.first_writes[parameter])
     unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.first_writes
                  and 0 not in b.shape}
-    return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []), written)
+    return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []), written, unreturned)
 
 
 def _structure(builder: object, value: object, buffers: list[Buffer], at: Location) -> str:
@@ -220,7 +229,7 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
     ``at`` is the kernel's location.
     """
     if must_write and not any(p.buffers for p in programs):
-        raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters").located(at)
+        raise OutputNotWritten(what=programs[0].why_empty).located(at)
     never = sorted(set.intersection(*(p.unwritten for p in programs)))
     if never:
         output = programs[0].buffers[never[0]]

@@ -175,7 +175,7 @@ def test_a_command_line_that_cannot_be_understood(options, message, tmp_path, ca
 KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
 SECOND_VALUE = "--arg window=4: window has a value already"
 OF_THE_COMMAND_LINE = ("--grid 2,x: a grid must have positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' does not describe the contents of a tensor",
-                       "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
+                       "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant: a tensor has a dtype, such as 64x32xf32",
                        "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
                "--arg 4x4xF32: there is no dtype 'F32'; did you mean f32?",
                        "--arg x.npy: cannot be read: No such file or directory",

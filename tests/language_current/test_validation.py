@@ -192,6 +192,14 @@ def test_a_kernel_without_a_result_is_named(on):
     assert any(w.lineno == kernel.__code__.co_firstlineno for w in caught)
 
 
+def test_a_tensor_that_is_written_and_not_returned_is_named(on):
+    def kernel(x):
+        copied = nl.ndarray((2, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(copied, nl.load(x))
+    with pytest.warns(NkiWarning, match="parameters: it writes copied, and ends without `return copied`"):
+        assert run(on, kernel, np.zeros((2, 2), np.float32)) is None
+
+
 def test_lengths_and_indices_are_integers():
     for use in (lambda: tile(128, 512 / 4), lambda: tile(8, 4)[:, 0:8 / 2], lambda: tile(8, 4)[:, nl.ds(0, 8 / 2)],
                 lambda: tile(8, 4).ap([[4, 8], [1, 8 / 2]])):

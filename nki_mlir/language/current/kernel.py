@@ -276,7 +276,7 @@ class Kernel(CoreKernel):
                               lambda v: output_view(v, self.location))
         result = traced(builder, returned, parameters, (), False, self.location)
         if not result.buffers:
-            warn("the kernel returns no tensor and writes none of its parameters", self.location)
+            warn(result.why_empty, self.location)
         self.warn_overwritten(builder, bound, parameters, result)
         return result
 
