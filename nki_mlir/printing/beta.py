@@ -21,7 +21,7 @@ from nki_mlir.printing.tile_text import dtype_text, shape_text
 IMPORTS = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
 ELEMENTWISE = ("data", "data1", "data2", "src", "on_true_tile", "on_true", "on_false", "predicate", "data0")
 UNPAIRED = ("tensor_reduce", "nc_matmul", "nc_transpose", "dma_transpose", "max8", "nc_find_index8", "local_gather",
-            "bn_stats", "bn_aggr", "tensor_partition_reduce", "nc_match_replace8")      # operands differ in shape
+            "bn_stats", "bn_aggr", "nc_match_replace8")         # operands differ in shape
 Keywords = dict[str, ast.expr]
 
 
@@ -178,6 +178,8 @@ def _in_shape_of_beta(name: str, target: BetaOperand, keywords: Keywords, tensor
             axes = axes if isinstance(axes, list) else [axes]
             kept_shape = tuple(n for k, n in enumerate(data.shape) if k not in axes)
             return _fitted(target, kept_shape if len(kept_shape) > 1 else (*kept_shape, 1)), {}
+        case "tensor_partition_reduce":
+            return _fitted(target, (1, *operand(keywords["data"], tensors).shape[1:])), {}
         case "nc_matmul":
             stationary, moving = operand(keywords["stationary"], tensors), operand(keywords["moving"], tensors)
             if "perf_mode" in keywords:
@@ -271,4 +273,4 @@ def _counted(target: BetaOperand, arguments: Keywords) -> str:
     pattern, offset = ast.literal_eval(arguments["pattern"]), ast.unparse(arguments["offset"])
     counts = [target.shape[0], *(count for _, count in pattern)]
     steps = [ast.literal_eval(arguments["channel_multiplier"]), *(step for step, _ in pattern)]
-    return index_vector(offset, steps, counts, keep_all=True)
+    return index_vector(offset, [step if n > 1 else 0 for step, n in zip(steps, counts)], counts, keep_all=True)

@@ -168,6 +168,22 @@ def halves_and_rows(x, w):
     return out
 
 
+@nki.jit
+def sums_of_partitions(x):
+    out = nl.ndarray((1, 32), nl.float32, buffer=nl.shared_hbm)
+    rows, total = nl.load(x), nl.ndarray((1, 32), nl.float32)
+    doubled = nl.ndarray((16, 4, 8), nl.float32)
+    nisa.tensor_scalar(doubled, rows.reshape((16, 4, 8)), op0=nl.multiply, operand0=2.0)
+    nisa.tensor_partition_reduce(total, nl.add, doubled)
+    nisa.dma_copy(out, total)
+    return out
+
+
+def test_sums_of_partitions_have_the_axes_of_their_operand():
+    text = check(sums_of_partitions, [np.arange(512, dtype=np.float32).reshape(16, 32)])
+    assert " = nisa.tensor_partition_reduce(" in text and ".reshape((1, 32))" in text
+
+
 def test_operands_get_one_shape():
     x = np.arange(48, dtype=np.float32).reshape(8, 2, 3)
     assert "operand1=rows.reshape((8, 2, 3))" in check(halves_and_rows, [x, x.reshape(8, 6)])
