@@ -246,7 +246,8 @@ class PackedProduct:
         self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
         panels, remainder = divmod(self.rows, panel)
         self.m = self.rows if remainder else panel * divisor(panels, self.most // panel)
-        halves = not remainder and panels % 2 == 0 and self.m == self.rows >= LEAST_HALVED and host.threads() == 2
+        equal = self.rows % 2 == 0 if remainder else panels % 2 == 0
+        halves = equal and self.m == self.rows >= LEAST_HALVED and host.threads() == 2
         self.parts = 1 + halves
         self.m //= self.parts                                   # rows of a part
         self.blocks = self.chosen_blocks()

@@ -14,7 +14,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
-from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu import host_measurements, packed_products
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, RegisterTile
 from nki_mlir.targets.cpu.loop_products import LoopNest, _continued
 from nki_mlir.targets.cpu.lowering import listing
@@ -352,6 +352,23 @@ def test_sizes_that_fill_no_panel(monkeypatch, depth, rows, columns, dtype, pair
     with np.errstate(invalid="ignore"):
         expected = (a.astype(np.float32).T @ b.astype(np.float32)).astype(dtype)
     np.testing.assert_array_equal(kernel.on("jit")(a, b).astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("rows, parts", [(128, 2), (112, 1), (106, 2), (67, 1)])
+@pytest.mark.parametrize("depth", [96, 101])
+def test_halves_of_rows__may_end_in_a_narrower_panel(monkeypatch, rows, parts, depth):
+    monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "2")
+    monkeypatch.setattr(packed_products, "LEAST_HALVED", 64)
+    set_options(monkeypatch, "form-products", apart=1, high=1, tile_rows=8, tile_vectors=2)
+    kernel = nki.jit(in_one_tile.__wrapped__)
+    a, b = (RNG.standard_normal((depth, size)).astype(np.float32) for size in (rows, 333))
+    text = listing(kernel.lower(a, b).module("nisa")).split("module {")[0]
+    assert is_packed(kernel, a, b) and ("nki_floordiv(" in text) == (parts == 2)
+    result = np.asarray(kernel.on("jit")(a, b))
+    np.testing.assert_allclose(result, a.T.astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
+    monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "1")
+    alone = nki.jit(in_one_tile.__wrapped__).on("jit")(a, b)
+    np.testing.assert_array_equal(result.view(np.uint32), np.asarray(alone).view(np.uint32))
 
 
 @nki.jit
