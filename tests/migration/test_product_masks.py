@@ -56,6 +56,14 @@ def test_a_mask_of_two_dimensions_selects_terms_if_it_has_their_number(mask, tex
     assert f"        {text}\n" in migrated(KERNEL.format(part="[j_k, j_n]", statement=PRODUCT.format(mask=mask)))
 
 
+@pytest.mark.parametrize("mask, text", [
+    ("i_k < 10", "nisa.nc_matmul(dst=acc, stationary=left[0:10], moving=right[0:10])"),
+    ("o_m < 10", "nisa.nc_matmul(dst=acc[0:10], stationary=left[:, 0:10], moving=right)")])
+def test_parts_of_factors_have_the_extents_of_their_slices(mask, text):
+    statement = PRODUCT.format(mask=mask).replace("left, right", "left[0:16, 0:32], right[0:16, 0:24]")
+    assert f"        {text}\n" in migrated(KERNEL.format(part="[j_k, j_n]", statement=statement))
+
+
 def test_a_mask_that_may_select_terms_or_rows_is_left():
     kernel = KERNEL.format(part="", statement=PRODUCT.format(mask="o_m < 20")).replace("x[i_k, i_m]", "x")
     report = MigrationReport("kernel.py")

@@ -52,6 +52,15 @@ def test_store_forwards_a_reversed_copy():
     assert "    stored = nl.exp(tile)\n    nl.store(out, nl.copy(stored.ap(" in migrated(STORED)
 
 
+def test_rows_that_data_choose_are_not_reversed():
+    kernel = FLIP.replace("def kernel(x):", "def kernel(x, rows_of):").replace(
+        "    tile = nl.load(x[p, cols - 1 - f])", "    numbers = nl.load(rows_of)\n"
+        "    tile = nl.load(x[numbers[p, 0], cols - 1 - f])")
+    report = MigrationReport("kernel.py")
+    assert "    tile = nl.load(x[numbers[p, 0], cols - 1 - f])\n" in rewritten(HEAD + kernel, report)
+    assert [entry.text for entry in report.entries if entry.left] == ["an index that steps backwards"]
+
+
 @pytest.mark.parametrize("kernel, shape", [(FLIP, (64, 24)), (STORED, (64, 24)), (TILES, (200, 40)), (CUBE, (3, 32, 8))],
                          ids=["load", "store", "tiles", "cube"])
 def test_values(kernel, shape, tmp_path):

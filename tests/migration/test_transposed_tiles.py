@@ -19,6 +19,7 @@ from nki_mlir.migration.transposed_tiles import transposed_tiles
     ("t[...] = nisa.nc_transpose(nl.load(x, dtype=nl.float32))", {}),                   # not the dtype of x
     ("t[...] = nisa.nc_transpose(p); u = nl.copy(t)", {}),                              # u gets the dtype of t
     ("t[...] = nisa.nc_transpose(p); u = nl.add(t, 1.0)", {}),
+    ("t[...] = nisa.nc_transpose(p); u[...] = nl.copy(src=t)", {}),                     # only what comes first is looked at
     ("t = nisa.nc_transpose(p)", {}), ("t[...] = nl.copy(p)", {})])
 def test_tiles_that_only_transposes_write(statements, expected):
     function, = ast.parse(f"def kernel():\n    {statements}").body
