@@ -15,6 +15,7 @@ from tests.migration.test_migration import loaded
 # The body of a function of (x, y=3), and the first lines of the functions that move.
 MOVE = [
     ("def double(a):; return 2 * a; return double(x)", ["def double(a):"]),
+    ('def double(a):; """Return twice\n\n        the number."""; return 2 * a; return double(x)', ["def double(a):"]),
     ("def total(a):; return a + x * y; return total(1) + total(a=2)", ["def total(x, y, a):"]),
     ("k = 5; def shifted(a, by=1):; return a + by + k; k = 7; return shifted(x, by=k)", ["def shifted(k, a, by=1):"]),
     ("def one(a):; return a + y; def two(a):; return one(a) * x; return two(4)",
