@@ -56,6 +56,10 @@ SCALAR_REDUCING = Law(isa(1, "activation_reduce", "max(MIN_II, N) + MIN_II"), fi
 SCALAR = {
     "activation_reduce": SCALAR_REDUCING,
     "tensor_scalar_reduce": SCALAR_REDUCING,
+    "activation.rounded": Law(
+        Cited(6, "assumption: copies to int32 and back, a comparison, a difference, and beyond 2^23 a comparison and a "
+              "choice, as the language composes floor, ceil and trunc"),
+        fixed=Cited(320, "assumption: each of five more instructions takes MIN_II, 64 cycles")),
     "dynamic_copy": VECTOR["dynamic_copy"],
 }
 ONE_A_CYCLE = Law(isa(1, "activation", "max(MIN_II, N); the architecture guides: one element a lane and cycle"))

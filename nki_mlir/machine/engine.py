@@ -53,7 +53,8 @@ def engines_of(operator: str) -> tuple[Engine, ...]:
     return tuple(engine for engine in has if has[engine])
 
 
-NO_TABLE = frozenset(("copy", "identity", "sign", "abs", "negative", "square", "relu", "prelu"))
+ROUNDING = "floor", "ceil", "trunc"     # no engine has these: the language composes them of copies and comparisons
+NO_TABLE = frozenset(("copy", "identity", "sign", "abs", "negative", "square", "relu", "prelu", *ROUNDING))
 
 
 def table_of(function: str) -> str:

@@ -13,7 +13,7 @@ from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.machine.engine import ENGINE_NAMED, VECTOR_HAS_NOT
+from nki_mlir.machine.engine import ENGINE_NAMED, ROUNDING, VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32, DType
@@ -261,9 +261,9 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
 
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``. Other engines can read the result sooner if the
-        function is ``nl.copy``."""
-        law = f"{self.law}.copy" if self.fn in ("copy", "identity") else self.law
-        return Work(law, self.dst.free_elements, slowest(self.dst, (self.src,)))
+        function is ``nl.copy``. A function that rounds to integers takes the time of several instructions."""
+        variant = ".copy" if self.fn in ("copy", "identity") else ".rounded" if self.fn in ROUNDING else ""
+        return Work(f"{self.law}{variant}", self.dst.free_elements, slowest(self.dst, (self.src,)))
 
 
 class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mnemonic="RECIPROCAL", opcode=0x14):

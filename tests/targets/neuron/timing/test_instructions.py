@@ -15,6 +15,7 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.timing.transfers import Transfers
+from tests.targets.neuron.code_builder import Builder
 
 P = 128
 Use = Callable[[NkiTensor, NkiTensor], None]
@@ -114,3 +115,16 @@ def test_a_sum_on_the_way_takes_twice_as_long_as_a_copy() -> None:
     assert set(taken) == {"DmaComputeOp", "DmaCopyOp"}
     # one run on either side, which is divided; a sum has a run for each row
     assert taken["DmaComputeOp"] == pytest.approx(2 * taken["DmaCopyOp"], rel=0.35)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("function", ["floor", "ceil", "trunc"])
+def test_functions_that_round_take_the_time_of_six_instructions(target: str, function: str) -> None:
+    """No engine has them: the language composes them of copies, comparisons, a difference and a choice."""
+    machine, code = machine_named(target), Builder(target)
+    tile = code.on_chip("tile", (P, 4096)), 0, P, 0, 4096
+    for fn in (function, "sqrt"):
+        code.activation(tile, tile, fn)
+    rounded, other = (step.op for step in code.code.body.nodes)
+    assert 5 * other.busy_ns(machine) < rounded.busy_ns(machine) < 7 * other.busy_ns(machine)
+    assert (rounded.function_set, other.function_set) == ("", "sqrt")
