@@ -7,10 +7,9 @@ and chooses order, engines and addresses.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from math import prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from nki_mlir.bindings import Module, cloned, ir
 from nki_mlir.diagnostics import NkiMlirError
@@ -20,12 +19,12 @@ from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict, MemoryFull
 from nki_mlir.targets.neuron.codegen.block_loops import block_loops
 from nki_mlir.targets.neuron.codegen.candidate_code import expanded, with_instructions
-from nki_mlir.targets.neuron.codegen.candidate_programs import Prepared, take_addresses
+from nki_mlir.targets.neuron.codegen.candidate_programs import FEW, NEAR, Prepared, take_addresses
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.code_writer import write_code
 from nki_mlir.targets.neuron.codegen.count_loops import count_loops
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import Fastest, fastest
+from nki_mlir.targets.neuron.codegen.fastest import STRAIGHT, Fastest, TimedCandidates, fastest
 from nki_mlir.targets.neuron.codegen.fill_partitions import fill_partitions
 from nki_mlir.targets.neuron.codegen.fold_addresses import fold_addresses
 from nki_mlir.targets.neuron.codegen.fold_conversions import fold_conversions
@@ -45,7 +44,7 @@ from nki_mlir.targets.neuron.codegen.static_indices import static_indices
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.transpose_loads import transpose_loads
 from nki_mlir.targets.neuron.codegen.unread_results import unread_results
-from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid, written_out
 
 Result = TypeVar("Result")
 
@@ -80,6 +79,8 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # most instructions; published profiles show that static loops are unrolled
 LEVELS = 1, 3                   # levels of searches
+# most instructions of a kernel that is also timed as written, by level: compiling it takes about as long as the search
+LONGEST_WRITTEN = {1: FEW, 3: STRAIGHT[3]}
 FOR_VALUES = 1_000              # most instructions: running one takes a fraction of the time to compile one
 OPTIMIZATIONS = ("roll", "unread", "fuse", "coalesce", "transposes", "indices", "addresses", "conversions", "forward",
                  "fill", "interleave", "block", "reorder", "engines", "issuers", "loads", "evict", "overlap",
@@ -109,7 +110,17 @@ class Emission(SearchOptions):
     issuers: bool = True  # let any engine that can trigger transfers trigger those for which the kernel names none
     vendor: bool = False        # choose engines as the vendor's compiler evidently does
     static: bool = False        # write all descriptors of transfers statically, as the option --disable-dge says
+    kernel_as_written: bool = True  # time the kernel as written, too, if its code is short
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
+
+    def choice(self, code: Code) -> EngineChoice:
+        """Return the choice of engines for a code."""
+        return EngineChoice(code.machine, self.engines and self.level > 0, self.issuers and self.level > 0, self.vendor)
+
+    def with_kernel_as_written(self) -> "Emission":
+        """Return the options of ``as_written`` without the choices that these options turn off."""
+        return replace(Emission.as_written(self.level, self.static), engines=self.engines, issuers=self.issuers,
+                       spill=self.spill, serial=self.serial)
 
     @classmethod
     def as_written(cls, level: int = 1, static: bool = False) -> "Emission":
@@ -118,8 +129,9 @@ class Emission(SearchOptions):
         return cls(unroll_limit=WRITTEN_OUT, roll=False, unread=False, fuse=False, coalesce=False, transposes=False,
                    indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
                    block=False, loads=False, evict=False, overwrite=False, by_results=False, merge=False,
-                   merge_loads=False, transpose_tiles=False, group_transposes=False, split_columns=False, vendor=True,
-                   static=static, level=level)
+                   merge_loads=False, transpose_tiles=False, group_transposes=False, split_columns=False,
+                   kernel_as_written=False,
+                   vendor=True, static=static, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -129,7 +141,8 @@ class Emission(SearchOptions):
                    indices=False, addresses=False, conversions=False, forward=False, fill=False, interleave=False,
                    block=False, reorder=False, engines=False, issuers=False, loads=False, evict=False, overlap=False,
                    pipeline=False, overwrite=False, by_results=False, merge=False, merge_loads=False,
-                   transpose_tiles=False, group_transposes=False, split_columns=False)
+                   transpose_tiles=False, group_transposes=False, split_columns=False,
+                   kernel_as_written=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -191,12 +204,10 @@ def emit_code(code: Code, options: Emission) -> Program:
         code = replace(code, body=copied(code.body))
         options.observation.step("order-instructions", code, lambda: order_instructions(code))
     reorder = options.reorder and options.level > 0
-    choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
-                     options.issuers and options.level > 0, options.vendor)
     observation = options.observation
     if reorder:
         try:
-            looped, best = searched(code, choice, replace(options, observation=Observation()))
+            looped, best, chosen = searched(code, replace(options, observation=Observation()))
         except AddressConflict:     # only the kernel's order has the addresses that it chose
             reorder = False
     if reorder:
@@ -204,38 +215,70 @@ def emit_code(code: Code, options: Emission) -> Program:
             return best.program
         if looped is not None:
             observation.step("roll-instructions", code, lambda: looped)
-        return observed(improved(looped or code, options).code, best.candidate, best.arrangement, choice(), observation)
+        improved_code = improved(looped or code, replace(chosen, observation=observation)).code
+        return observed(improved_code, best.candidate, best.arrangement, chosen.choice(code), observation)
     code = improved(code, options).code
     candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
-    candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
-    return program if observation.observer is None else observed(code, candidate, None, choice(), observation)
+    candidate, program = in_program_order_where_it_fits(code, candidate, options.choice(code), options.spill)
+    return program if observation.observer is None else observed(
+        code, candidate, None, options.choice(code), observation)
 
 
-def searched(code: Code, choice: Callable[[], EngineChoice], options: Emission) -> tuple[Code | None, Fastest]:
+class Searched(NamedTuple):
+    """The fastest program of a search, the code in loops before it, if the program has its instructions that repeat in
+    loops, and the options by which it is compiled."""
+
+    looped: Code | None
+    best: Fastest
+    options: Emission
+
+
+def searched(code: Code, options: Emission) -> Searched:
     """Return the fastest program of the searches of all levels up to that of the options: a longer search judges orders
-    by other estimates, and may miss the program of a shorter one. Return the code in loops before it, if the program
-    has its instructions that repeat in loops.
+    by other estimates, and may miss the program of a shorter one. The kernel as written is a candidate, too.
 
     Raise ``AddressConflict`` if no order but the kernel's has its addresses.
     """
     looped = in_loops(code) if options.roll and options.unroll_limit is None else None
     results = [result for level in LEVELS if level <= options.level
-               for result in searched_at_level(code, looped, choice, replace(options, level=level))]
-    return min(results, key=lambda result: result[1].ns)
+               for result in searched_at_level(code, looped, replace(options, level=level))]
+    result = min(results, key=lambda result: result.best.ns)
+    return searched_as_written(code, options, result.best) or result
 
 
-def searched_at_level(code: Code, looped: Code | None, choice: Callable[[], EngineChoice], options: Emission
-                      ) -> list[tuple[Code | None, Fastest]]:
+def searched_at_level(code: Code, looped: Code | None, options: Emission) -> list[Searched]:
     """Return the same for one level: the fastest program with loops, if there is one, and that of the other code,
     unless the search ends with the first."""
-    results: list[tuple[Code | None, Fastest]] = []
+    results: list[Searched] = []
     if looped is not None:
-        with_loops, ends = fastest_in_loops(improved(looped, options), choice(), options)
+        with_loops, ends = fastest_in_loops(improved(looped, options), options.choice(code), options)
         if with_loops is not None:
-            results.append((looped, with_loops))
+            results.append(Searched(looped, with_loops, options))
             if ends:
                 return results
-    return [(None, fastest(improved(code, options).code, choice(), options)), *results]
+    return [Searched(None, fastest(improved(code, options).code, options.choice(code), options), options), *results]
+
+
+def searched_as_written(code: Code, options: Emission, best: Fastest) -> Searched | None:
+    """Return the fastest program of the kernel as written if it takes less time than the best one; None also if its
+    bound or its chains of dependences exclude that, or if the code is too long for a search of several codes."""
+    # the vendor's compiler transposes some loads, too
+    if not (options.kernel_as_written and options.transposes) or options.unroll_limit is not None or (
+            written_out(code.body) > LONGEST_WRITTEN[options.level]):
+        return None
+    written = options.with_kernel_as_written()
+    rolled, choice = improved(code, written).code, written.choice(code)
+    search, candidate = TimedCandidates(rolled, choice, written), Candidate(WRITTEN_OUT, BODY)
+    search.timed.append((best.ns, best))        # orders that take longer are neither completed nor timed
+    try:
+        prepared = search.postponed[candidate] = search.prepared(candidate)
+        schedules = prepared.schedules
+        if max(schedules.bound(), schedules.critical_path()) * NEAR[options.level] >= best.ns:
+            return None
+        fastest_written = fastest(rolled, choice, written, search)
+    except NkiMlirError:
+        return None
+    return Searched(None, fastest_written, written) if fastest_written.ns < best.ns else None
 
 
 def improved(code: Code, options: Emission) -> Improved:
