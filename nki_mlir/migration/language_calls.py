@@ -305,13 +305,15 @@ def dtype_of_two(calls: Calls, parts: list[str], tiles: list[TensorFact]) -> tup
     return f"{COMMON}({parts[0]}.dtype, {parts[1]}.dtype)", " "
 
 
-def cut_like(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tuple[str, TensorFact]]
-             ) -> tuple[str, TensorFact]:
-    """Return the part of an operand that remains if masks cut other ``operands`` of an operation."""
+def alike(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tuple[str, TensorFact]]
+          ) -> tuple[str, TensorFact]:
+    """Return the part of an operand that remains if masks cut other ``operands`` of an operation, in their shape."""
     text, tile = operand
     for _, other in operands:
         if tile.shape is not None and other.shape is not None and len(tile.shape) == len(other.shape):
             text, tile = calls.shortened(text, tile, other)
+            shape = tuple(n if size == "1" and n != "?" else size for size, n in zip(tile.shape or (), other.shape))
+            text, tile = calls.stretched(text, tile, shape), tile.like(shape)
     return text, tile
 
 
@@ -319,16 +321,13 @@ def cut_like(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[t
 def where(calls: Calls, a: Arguments) -> OperationText:
     """Return a selection by a tile; its operands have one shape."""
     operands = {n: a.tensor(n) for n in ("condition", "x", "y") if isinstance(a.fact(n), TensorFact)}
-    operands = {n: cut_like(calls, operand, operands.values()) for n, operand in operands.items()}
+    operands = {n: alike(calls, operand, operands.values()) for n, operand in operands.items()}
     condition, chosen = operands.get("condition") or a.tensor("condition")
     parts, fact = [], chosen
     for name in ("x", "y"):
         if name in operands:
-            text, source = operands[name]
-            if source.shape is not None and chosen.shape is not None and len(source.shape) == len(chosen.shape):
-                text = calls.stretched(text, source, chosen.shape)
-            parts.append(text)
-            fact = source if fact is chosen else fact
+            parts.append(operands[name][0])
+            fact = operands[name][1] if fact is chosen else fact
         else:
             parts.append(a.text(name))
     dtype, meaning = a.dtype, a.dtype_meaning

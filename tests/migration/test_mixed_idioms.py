@@ -210,6 +210,21 @@ def test_a_row_and_a_column_of_unknown_shape_are_broadcast(tmp_path):
 """, tmp_path, floats(20, 12), np.arange(20, dtype=np.float32)[:, None])
 
 
+def test_a_column_selects_between_tiles(tmp_path):
+    """The result has the shape of the widest operand, and the condition is repeated, also as a predicate."""
+    assert_same_values("""def kernel(x, c):
+    rows, cols = x.shape
+    out = nl.ndarray((1, cols), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile, column = nl.load(x, dtype=nl.float32), nl.load(c[0:rows, 0:1], dtype=nl.float32)
+    is_chosen = nl.greater(column, 0.5)
+    kept = nl.ndarray((nl.par_dim(rows), cols), dtype=nl.float32)
+    kept[...] = nl.where(is_chosen, tile, 0.25)
+    kept[...] = nl.where(is_chosen, kept, column)
+    nl.store(out, nisa.tensor_partition_reduce(np.add, nl.where(nl.less(column, 0.75), kept, tile)))
+    return out
+""", tmp_path, floats(20, 12), floats(20, 1))
+
+
 STRIDES = """def kernel(x, width=3, stride=2):
     rows, cols = x.shape
     n = (cols - 1) // stride + 1
