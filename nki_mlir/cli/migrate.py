@@ -131,7 +131,7 @@ def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tupl
 
 def report_unprintable(file: "Migrated", error: "Unprintable") -> None:
     """Report why a kernel with lines that are left is not printed from IR either."""
-    file.report.left(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
+    file.report.add_manual(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
 
 
 def has_cases(file: "Migrated") -> bool:

@@ -76,7 +76,7 @@ class Branches(RunTimeLoops):
         orelse = self._if(orelse) if isinstance(orelse, cst.If) else self.last_part(orelse)
         cut_if_false = {*self.scope.counts.values()}
         assigned_if_false = (cut_if_false - {*counts.values()}) | self.selected_numbers
-        selections = Selections(self.fresh, assigned, assigned_if_false)
+        selections = Selections(self.fresh_name, assigned, assigned_if_false)
         facts = selected_names(facts_if_true, self.scope.facts, selections.select)
         self.scope.facts = either({**facts_if_true, **facts}, {**self.scope.facts, **facts}, cut | cut_if_false)
         self.scope.counts = counts

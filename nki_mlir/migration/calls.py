@@ -193,7 +193,7 @@ class Calls(ElementwiseTexts):
         facts = self.fact(left), self.fact(right)
         name = OPERATORS.get(type(updated_node.operator), "floor_divide")
         if name == "add" and (moved := self._moved(left, right) or self._moved(right, left)) is not None:
-            return self.note(updated_node, moved)
+            return self.with_fact(updated_node, moved)
         if name != "floor_divide" and (masked := self._masked_call(name, left, right)) is not None:
             return masked
         if any(isinstance(f, TensorFact) for f in facts):
@@ -207,19 +207,19 @@ class Calls(ElementwiseTexts):
         if all(isinstance(f, MaskFact) for f in facts) and name == "bitwise_and":
             first, second = facts
             assert isinstance(first, MaskFact) and isinstance(second, MaskFact)
-            return self.note(updated_node, self.conjunction(first, second))
+            return self.with_fact(updated_node, self.conjunction(first, second))
         if name in ("add", "multiply") and (sequences := [f for f in facts if isinstance(f, (Items, Many))]):
             elements = [self.element(f) for f in sequences]
-            return self.note(updated_node, Many(elements[0] if len(elements) == 1 else join(*elements)))
+            return self.with_fact(updated_node, Many(elements[0] if len(elements) == 1 else join(*elements)))
         masks = [f for f in facts if isinstance(f, MaskFact)]
         if masks and name != "bitwise_and":
             is_or = name == "bitwise_or"
-            return self.note(updated_node, self.one_of(left, right) if is_or else MaskFact((), is_known=False))
+            return self.with_fact(updated_node, self.one_of(left, right) if is_or else MaskFact((), is_known=False))
         if masks and name == "bitwise_and":
             factor = right if isinstance(facts[0], MaskFact) else left
-            return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(factor),))))
+            return self.with_fact(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(factor),))))
         if any(isinstance(f, IndexFact) for f in facts):
-            return self.note(updated_node, self._index(name, left, right))
+            return self.with_fact(updated_node, self._index(name, left, right))
         if any(isinstance(f, Unknown) for f in facts):
             raise LeftForAPerson("an operand that may or may not be a tile: the text does not show it")
         kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
@@ -227,7 +227,7 @@ class Calls(ElementwiseTexts):
         kind = "bool" if name.startswith("bitwise") and kinds == ["bool", "bool"] else kind
         if name == "power" and kind == "int" and not isinstance(right, cst.Integer):        # 2 ** -3 is a float
             kind = ""
-        return self.note(updated_node, NumberFact(kind))
+        return self.with_fact(updated_node, NumberFact(kind))
 
     def _masked_call(self, name: str, *nodes: cst.BaseExpression) -> cst.BaseExpression | None:
         """Return the call of a function for an operator on operands, one of which has a mask; None if none has."""
@@ -250,7 +250,7 @@ class Calls(ElementwiseTexts):
             index, number = (first, second.base) if first.axes else (second, first.base)
             axes = tuple(type(a)(a.extent, terms.multiply(a.step, number)) for a in index.axes)
             return IndexFact(terms.multiply(index.base, number), axes)
-        self.left(f"an index vector in a {name}, which a slice cannot express")
+        self.reject(f"an index vector in a {name}, which a slice cannot express")
 
     def leave_UnaryOperation(self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
                              ) -> cst.BaseExpression:
@@ -261,7 +261,7 @@ class Calls(ElementwiseTexts):
             if isinstance(updated_node.operator, cst.Plus):
                 raise LeftForAPerson("+ before a tile")
             if isinstance(updated_node.operator, cst.Not):
-                self.left("the truth of a tile")
+                self.reject("the truth of a tile")
             name = "negative" if minus else "invert"
             masked = self._masked_call(name, updated_node.expression)
             return masked if masked is not None else self.deferred(self.unary(name, updated_node.expression))
@@ -270,10 +270,10 @@ class Calls(ElementwiseTexts):
             self.report.changed(self.line, "~ of a condition on loop variables becomes Python's not")
             return self.new(f"(not {self.text(updated_node.expression)})", FACT)
         if isinstance(fact, MaskFact):
-            return self.note(updated_node, self.inverse(fact))
+            return self.with_fact(updated_node, self.inverse(fact))
         if isinstance(fact, IndexFact) and minus:
-            return self.note(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
-        return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
+            return self.with_fact(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
+        return self.with_fact(updated_node, fact if isinstance(fact, NumberFact) else Fact())
 
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
         """Rewrite comparisons of indices (masks), of tiles, and of the host."""
@@ -281,20 +281,21 @@ class Calls(ElementwiseTexts):
         facts = [self.fact(n) for n in nodes]
         name = COMPARISONS.get(type(updated_node.comparisons[0].operator), "")
         if name and len(nodes) == 2 and any(isinstance(f, IndexFact) and f.is_vector for f in facts):
-            return self.note(updated_node, self.compared(name, *nodes))
+            return self.with_fact(updated_node, self.compared(name, *nodes))
         if name and len(nodes) == 2 and any(isinstance(f, TensorFact) for f in facts) and not any(
                 isinstance(n, cst.Name) and n.value == "None" for n in nodes):
             masked = self._masked_call(name, *nodes)
             return masked if masked is not None else self.deferred(self.binary(name, nodes[0], nodes[1]))
-        return self.note(updated_node, Fact() if any(isinstance(f, Unknown) for f in facts) else NumberFact("bool"))
+        is_unknown = any(isinstance(f, Unknown) for f in facts)
+        return self.with_fact(updated_node, Fact() if is_unknown else NumberFact("bool"))
 
     def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.BaseExpression:
         """Note the values of the elements."""
-        return self.note(updated_node, self.several(updated_node))
+        return self.with_fact(updated_node, self.several(updated_node))
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.BaseExpression:
         """Note the values of the elements."""
-        return self.note(updated_node, self.several(updated_node))
+        return self.with_fact(updated_node, self.several(updated_node))
 
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
         """Record the facts of the values if they are equal."""
@@ -302,7 +303,7 @@ class Calls(ElementwiseTexts):
         for element in updated_node.elements:
             value = self.fact(element.value)
             values = value if isinstance(values, NoElement) else join(values, value)
-        return self.note(updated_node, Many(values, True))
+        return self.with_fact(updated_node, Many(values, True))
 
     def several(self, node: cst.Tuple | cst.List) -> Fact:
         """Return the facts of the elements of a tuple or list."""
@@ -315,11 +316,11 @@ class Calls(ElementwiseTexts):
 
     def leave_Integer(self, original_node: cst.Integer, updated_node: cst.Integer) -> cst.BaseExpression:
         """Note that an integer is a number."""
-        return self.note(updated_node.with_changes(), NumberFact("int"))
+        return self.with_fact(updated_node.with_changes(), NumberFact("int"))
 
     def leave_Float(self, original_node: cst.Float, updated_node: cst.Float) -> cst.BaseExpression:
         """Note that a float is a number."""
-        return self.note(updated_node.with_changes(), NumberFact("float"))
+        return self.with_fact(updated_node.with_changes(), NumberFact("float"))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
@@ -332,15 +333,15 @@ class Calls(ElementwiseTexts):
         if package in ("nl", "nisa"):
             return self._public_call(meaning, updated_node)
         if meaning == "nt.scalar":
-            self.left("nt.scalar within an expression: keep the condition in a register, and loop by nl.while_loop")
+            self.reject("nt.scalar within an expression: keep the condition in a register, and loop by nl.while_loop")
         if package == "np" and name in DTYPES:          # a number of the host: dtypes of nl cannot be called
             kind = "float" if "float" in name else "int"
-            return self.note(updated_node.with_changes(func=original_node.func), NumberFact(kind))
+            return self.with_fact(updated_node.with_changes(func=original_node.func), NumberFact(kind))
         return self.other_call(original_node, updated_node, meaning)
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
         """Rewrite a call of a function that is not public. Subclasses know the functions of the file."""
-        return self.note(updated, Fact())
+        return self.with_fact(updated, Fact())
 
     def from_first_row(self, arguments: Arguments) -> MaskFact | None:
         """Return the mask of a call with the rows before those that it selects, if the result is a new tile and rows do
@@ -377,7 +378,7 @@ class Calls(ElementwiseTexts):
             if not any(isinstance(arguments.fact(n), (TensorFact, Unknown)) for n in ("x", "y")):
                 if arguments.mask is not None or arguments.condition:
                     raise LeftForAPerson(f"{meaning} under a mask, of operands that the text does not show to be tiles")
-                return self.note(node, Fact())
+                return self.with_fact(node, Fact())
             result = self.binary(name, arguments.nodes["x"], arguments.nodes["y"], arguments.dtype,
                                arguments.dtype_meaning, arguments.mask)
         elif package == "nl" and name in UNARY and arguments.nodes:
@@ -411,13 +412,13 @@ class Calls(ElementwiseTexts):
                     f"nki.isa.{arguments.function.partition('.')[2]}", BETA)):
             if arguments.mask is not None or arguments.condition:
                 raise LeftForAPerson(f"{arguments.function} with a destination and a mask")
-            return self.note(node, FACT)
+            return self.with_fact(node, FACT)
         dst, target = arguments.tensor("dst")
         del arguments.nodes["dst"]
         result = recipe(self, arguments)
         if not isinstance(result, OperationText) or result.into is None:
             raise LeftForAPerson(f"{arguments.function} with a destination")
-        *before, last = (self.settled(text) for text in result.into(dst, target))
+        *before, last = (self.without_marks(text) for text in result.into(dst, target))
         self.prelude[-1] += before
         return self.new(last, FACT)
 
@@ -488,6 +489,6 @@ class Calls(ElementwiseTexts):
                 self.report.changed(self.line, f"the number for {parameter} becomes {self.nisa}.{parameter}.{name}")
                 return self.new(f"{self.nisa}.{parameter}.{name}", Fact())
         elif parameter == "dge_mode" and isinstance(self.fact(node), NumberFact):
-            self.report.left(self.line, f"{self.code(node)} for {parameter}: 0 and 3 have other meanings in the "
+            self.report.add_manual(self.line, f"{self.code(node)} for {parameter}: 0 and 3 have other meanings in the "
                                         f"current generation; write a member of {self.nisa}.{parameter}")
         return node

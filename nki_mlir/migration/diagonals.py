@@ -75,7 +75,7 @@ class Diagonals(EngineRows):
         if operator not in IDENTITIES or mask.alternatives:
             raise LeftForAPerson("a reduction under a mask that does not select a box of elements")
         comparisons = self._within(mask, tensor.shape or ())
-        name = self.fresh("selected")
+        name = self.fresh_name("selected")
         if tensor.memory == PSUM:
             text = f"{self.nl}.copy({text})"
         dtype = tensor.dtype.strip().replace("nl.", f"{self.nl}.", 1)
@@ -99,7 +99,7 @@ class Diagonals(EngineRows):
         key = f"({size}, {', '.join(parts)})"
         if key in self.scope.counts:
             return self.scope.counts[key]
-        name = self.scope.counts[key] = self.fresh("is_selected")
+        name = self.scope.counts[key] = self.fresh_name("is_selected")
         texts = self.selecting(name, name, "0", comparisons, shape)
         if alternatives:
             inverses = tuple(Comparison(c.index, INVERSES[c.operator]) for c in alternatives)
@@ -142,7 +142,7 @@ class Diagonals(EngineRows):
     def written_where(self, predicate: str, dst: str, into: TensorFact, write: Callable[[str, TensorFact], list[str]],
                       hint: str) -> list[str]:
         """Return the statements that write the elements of a tile where the tile ``predicate`` has 1."""
-        name = self.fresh(hint)
+        name = self.fresh_name(hint)
         tile = TensorFact(SBUF, into.shape, into.dtype)
         create = (f"{name} = {self.nl}.ndarray({self.shape_text(tile, dst)}, dtype={terms.tensor_of(dst)}.dtype, "
                   f"buffer={self.nl}.sbuf)")
@@ -191,7 +191,7 @@ class Diagonals(EngineRows):
         self._within(mask, shape)
         if len(shape) != 2:
             raise LeftForAPerson("a store by rows, of more than two dimensions")
-        row, is_some = self.fresh("row"), True
+        row, is_some = self.fresh_name("row"), True
         (first, after), (start, stop) = (_span(bound_of(mask, axis), size) for axis, size in zip((-2, -1), shape))
         for comparison in mask.diagonals:
             low, high = _columns(comparison, row)
@@ -203,12 +203,12 @@ class Diagonals(EngineRows):
             stop = terms.smallest(stop, high) if high else stop
         lines: list[str] = []
         if not terms.SIMPLE.match(start):
-            name = self.fresh("start")
+            name = self.fresh_name("start")
             lines.append(f"{name} = {start}")
             start = name
         count = terms.subtract(stop, start)
         if mask.diagonals:
-            lines.append(f"{(name := self.fresh('num_columns'))} = {count}")
+            lines.append(f"{(name := self.fresh_name('num_columns'))} = {count}")
             count = name
         body = write(MaskFact((MaskBound(-2, row, "1"), MaskBound(-1, start if start != "0" else "", count))))
         if not is_some:

@@ -54,7 +54,7 @@ class ElementwiseTexts(OperandMasks):
 
     broadcasts, exact_quotients = True, False
 
-    def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
+    def in_one_shape(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
         """Return the texts of two operands in one shape, and the fact with that shape."""
         (a, first), (b, second) = left, right
         if first.shape is None or second.shape is None:
@@ -185,7 +185,7 @@ class ElementwiseTexts(OperandMasks):
         is_known = fact.shape[1] in (extents[0], bound.high, "?") or terms.number(fact.shape[1]) is not None
         if is_known or other.shape[1] != bound.high or fact.shape[0] == "?":
             return view
-        wide = f"{self.nl}.broadcast_to({self.settled(self.code(node))}, ({fact.shape[0]}, {extents[0]}))"
+        wide = f"{self.nl}.broadcast_to({self.without_marks(self.code(node))}, ({fact.shape[0]}, {extents[0]}))"
         return masked(wide, fact.like((fact.shape[0], extents[0])), mask)
 
     def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
@@ -264,7 +264,7 @@ class ElementwiseTexts(OperandMasks):
                  ) -> tuple[BinaryOperation, str]:
         """Return an operation of two tiles, and the dtype that it has without ``dtype``; empty if unknown."""
         tiles = [(text, tensor) for text, tensor in pair if isinstance(tensor, TensorFact)]
-        first, second, fact = self.alike(*tiles)
+        first, second, fact = self.in_one_shape(*tiles)
         explicit, common_dtype = bool(dtype), promoted(*(tensor.dtype for _, tensor in tiles))
         if name == "divide" and not dtype and not common_dtype.startswith("nl.float"):
             common_dtype = ""

@@ -206,7 +206,7 @@ class EngineRows(UncutTiles):
                     return view if in_sbuf and not is_backwards(view) else ""
         return ""
 
-    def under(self, condition: str, texts: list[str]) -> list[str]:
+    def run_if(self, condition: str, texts: list[str]) -> list[str]:
         """Return statements that run only if a condition holds, with the copies of rows that they alone read, since
         there may be no rows if it does not hold."""
         copies: list[str] = []
@@ -217,7 +217,7 @@ class EngineRows(UncutTiles):
             if len(other_statements) < len(front) and not is_read:
                 copies += statements
                 front[:] = other_statements
-        return super().under(condition, [*copies, *texts])
+        return super().run_if(condition, [*copies, *texts])
 
     def shape_text(self, tensor: TensorFact, like: str) -> str:
         """Return the text of a tile's shape."""
@@ -295,13 +295,13 @@ class EngineRows(UncutTiles):
                         return view, tile, f"{ast.unparse(pattern)}, offset={start}"
         return None
 
-    def apart(self, dst: str, into: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
+    def via_new_tile(self, dst: str, into: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
         """Return the statements that ``write`` returns for a destination, or for a new tile that is then copied, where
         they would read what they overwrite."""
         texts = write(dst)
         if into.shape is None or not reads_shifted(dst, texts):
             return texts
-        name = self.fresh("shifted")
+        name = self.fresh_name("shifted")
         self.report.changed(self.line, SHIFTED)
         return [f"{name} = {self.nl}.ndarray({self.shape_text(into, dst)}, dtype={dst.partition('[')[0]}.dtype, "
                 f"buffer={self.nl}.sbuf)", *write(name), *self.of_expression(dst, into, name, into.dtype)]
@@ -310,7 +310,7 @@ class EngineRows(UncutTiles):
         """Return the name of a new tile for the rows of a view."""
         if tensor.memory == PSUM:
             raise LeftForAPerson("rows of PSUM from a partition at which no engine starts")
-        rows = self.fresh("rows")
+        rows = self.fresh_name("rows")
         self.prelude[-1].append(f"{rows} = {self.nl}.ndarray({self.shape_text(tensor, text)}, "
                                 f"dtype={text.partition('[')[0]}.dtype, buffer={self.nl}.sbuf)")
         self.report.changed(self.line, REASON)

@@ -109,11 +109,11 @@ class Expressions(TreeTransformer):
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
 
     # -- texts and facts -----------------------------------------------------------------------------------------------
-    def left(self, text: str) -> NoReturn:
+    def reject(self, text: str) -> NoReturn:
         """End the statement: a person must rewrite it."""
         raise LeftForAPerson(text)
 
-    def stays(self, rule: PythonRule) -> None:
+    def report_refused_python(self, rule: PythonRule) -> None:
         """Report Python that stays, although the vendor's parser in most releases does not read it."""
         self.report.changed(self.line, f"{rule.construct} stays, which {PARSER} refuses: {rule.instead}")
 
@@ -125,9 +125,9 @@ class Expressions(TreeTransformer):
         """Return the text of a node in which expressions, or names of new tiles, replace the marks of results."""
         if id(node) in self.views:
             return self.viewed(node)[0]
-        return self.settled(self.code(node))
+        return self.without_marks(self.code(node))
 
-    def settled(self, text: str) -> str:
+    def without_marks(self, text: str) -> str:
         """Return a text in which expressions, or names of new tiles, replace all marks."""
         return MARK.sub(lambda match: self.forced(match.group(0)), text)
 
@@ -135,8 +135,8 @@ class Expressions(TreeTransformer):
         """Return the text of a result as an expression; allocate a tile for the result if no expression computes it."""
         result = self.results[mark]
         if result.expression and not result.condition and not result.part:
-            return self.settled(result.expression)
-        name = self.fresh(result.name)
+            return self.without_marks(result.expression)
+        name = self.fresh_name(result.name)
         self.prelude[-1] += self.allocated(name, result)
         result.expression, result.condition, result.part_items = name, "", ()
         return name
@@ -145,22 +145,22 @@ class Expressions(TreeTransformer):
         """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
         if result.starts_later or not (dtype.strip() and result.shape) or not (result.into or result.fact.shape):
-            self.left(LATER_ROWS if result.starts_later else "a tile that is computed under a condition")
-        texts = [self.settled(t) for t in result.into(name + result.part, result.fact)] if result.into else []
-        shape = self.settled(result.shape)
-        for operand in (self.settled(text) for text in result.operands):
+            self.reject(LATER_ROWS if result.starts_later else "a tile that is computed under a condition")
+        texts = [self.without_marks(t) for t in result.into(name + result.part, result.fact)] if result.into else []
+        shape = self.without_marks(result.shape)
+        for operand in (self.without_marks(text) for text in result.operands):
             if COMPUTED.match(operand) and operand in shape:        # name it, since the shape reads it, too
                 named = self.named(operand, "loaded" if operand.startswith(f"{self.nl}.load") else "operand")
                 shape, dtype, *texts = (text.replace(operand, named) for text in (shape, dtype, *texts))
         if not result.into:
             dtype = f"{self.nl}.{dtype[3:]}" if dtype.startswith("nl.") else dtype
-            texts = [f"{self.nisa}.tensor_copy(dst={name}{result.part}, src={self.settled(result.expression)})"]
+            texts = [f"{self.nisa}.tensor_copy(dst={name}{result.part}, src={self.without_marks(result.expression)})"]
         create = f"{name} = {self.nl}.ndarray({shape}, dtype={dtype}, buffer={self.nl}.{memory})"
         if result.expression and not result.part and len(texts) == 1:
-            self.shorter[create, texts[0]] = f"{name} = {self.settled(result.expression)}"
-        return [create, *self.under(result.condition, texts)]
+            self.shorter[create, texts[0]] = f"{name} = {self.without_marks(result.expression)}"
+        return [create, *self.run_if(result.condition, texts)]
 
-    def under(self, condition: str, texts: list[str]) -> list[str]:
+    def run_if(self, condition: str, texts: list[str]) -> list[str]:
         """Return statements that run only if a condition of the host holds."""
         if condition == "False":
             return []
@@ -175,11 +175,11 @@ class Expressions(TreeTransformer):
         before assigns. A tile that a function computes is named after the function."""
         if terms.SIMPLE.match(text):
             return text
-        name = self.fresh(name_of_result(text, self.nl, self.scope.used_names) if hint == "tile" else hint)
+        name = self.fresh_name(name_of_result(text, self.nl, self.scope.used_names) if hint == "tile" else hint)
         self.prelude[-1].append(f"{name} = {text}")
         return name
 
-    def fresh(self, hint: str) -> str:
+    def fresh_name(self, hint: str) -> str:
         """Return a name that the function does not use."""
         name, count = (hint := noun(hint)), 1
         while name in self.scope.used_names:
@@ -196,9 +196,9 @@ class Expressions(TreeTransformer):
 
     def new(self, text: str, fact: Fact) -> cst.BaseExpression:
         """Return a node for a text, and note the facts about its value."""
-        return self.note(cst.parse_expression(text), fact)
+        return self.with_fact(cst.parse_expression(text), fact)
 
-    def note(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
+    def with_fact(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
         """Note the facts about the value of a node, and return the node."""
         if isinstance(fact, TensorFact) and fact.shape is not None and self.scope.sizes:
             fact = replace(fact, shape=tuple(self.scope.sizes.get(size, size) for size in fact.shape))
@@ -210,7 +210,7 @@ class Expressions(TreeTransformer):
         """Return a node that stands for a result."""
         mark = f"__nki_result_{len(self.results)}__"
         self.results[mark] = result
-        return self.note(cst.Name(mark), result.fact)
+        return self.with_fact(cst.Name(mark), result.fact)
 
     def result(self, node: cst.CSTNode) -> OperationText | None:
         """Return the result that a node stands for, or None."""
@@ -232,7 +232,7 @@ class Expressions(TreeTransformer):
         """Return whether a text has the same value everywhere in the function."""
         return text == "?" or not terms.names(text) & self.scope.unstable
 
-    def lasting(self, tensor: TensorFact) -> TensorFact:
+    def without_loop_sizes(self, tensor: TensorFact) -> TensorFact:
         """Return the fact of a tensor without sizes that another iteration may change."""
         if tensor.shape is None or all(self.stable(t) for t in tensor.shape):
             return tensor
@@ -243,21 +243,21 @@ class Expressions(TreeTransformer):
         ``name.shape[k]``."""
         if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
             shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
-            return self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{name}.dtype"))
-        return self.lasting(fact) if isinstance(fact, TensorFact) else fact
+            return self.without_loop_sizes(replace(fact, shape=shape, dtype=fact.dtype or f"{name}.dtype"))
+        return self.without_loop_sizes(fact) if isinstance(fact, TensorFact) else fact
 
     # -- names and attributes ------------------------------------------------------------------------------------------
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Note the facts about a variable, or rewrite a public name."""
         fact = self.scope.facts.get(updated_node.value)
         if updated_node.value == "None":
-            return self.note(updated_node, NoneFact())
+            return self.with_fact(updated_node, NoneFact())
         if updated_node.value in ("True", "False"):
-            return self.note(updated_node, NumberFact("bool"))
+            return self.with_fact(updated_node, NumberFact("bool"))
         if fact is None:
             meaning = self.names.meaning(updated_node)
             return self._public(updated_node, meaning) if meaning else updated_node
-        return self.note(updated_node.with_changes(), fact)
+        return self.with_fact(updated_node.with_changes(), fact)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         """Visit only the owner of an attribute: it is the expression."""
@@ -280,18 +280,18 @@ class Expressions(TreeTransformer):
         self.owners[id(node)] = owner
         if isinstance(fact, TensorFact) and name in ("shape", "dtype", "ndim"):
             if name == "shape" and fact.blocks:
-                self.left("the shape of a tensor with block dimensions")
-            return self.note(node, {"shape": ShapeOf(fact.shape), "dtype": Dtype(fact.dtype or self.code(node)),
-                                    "ndim": NumberFact("int")}[name])
+                self.reject("the shape of a tensor with block dimensions")
+            return self.with_fact(node, {"shape": ShapeOf(fact.shape), "dtype": Dtype(fact.dtype or self.code(node)),
+                                         "ndim": NumberFact("int")}[name])
         if isinstance(fact, Items) and name in fact.fields:
-            return self.note(node, self.received(self.code(node), fact.items[fact.fields.index(name)]))
+            return self.with_fact(node, self.received(self.code(node), fact.items[fact.fields.index(name)]))
         if isinstance(fact, Unknown) and name == "shape":
-            return self.note(node, ShapeOf(None))
-        return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
+            return self.with_fact(node, ShapeOf(None))
+        return self.with_fact(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
 
     def object_attribute(self, node: cst.Attribute, owner: cst.BaseExpression, kind: TileObject) -> cst.BaseExpression:
         """Return an attribute of an object whose class computes on tiles. Subclasses know the attributes."""
-        self.left(f"{self.code(node)}: its value depends on the class {kind.name}")
+        self.reject(f"{self.code(node)}: its value depends on the class {kind.name}")
 
     def _public(self, node: cst.Name | cst.Attribute, meaning: str) -> cst.BaseExpression:
         package, _, name = meaning.partition(".")
@@ -303,14 +303,14 @@ class Expressions(TreeTransformer):
             return self.new("-3.4028234663852886e38", NumberFact("float"))
         if package == "nl" and (name in RENAMED or name.startswith("tile_size.")):
             return self.new(f"{self.nl}.{RENAMED.get(name, name)}", NumberFact("int") if "." in name else Fact())
-        return self.note(node.with_changes(), function_fact(meaning))
+        return self.with_fact(node.with_changes(), function_fact(meaning))
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
         """Note the facts about a lambda's result that hold for all arguments."""
         self.inline += 1
         result = self.fact(self.rewritten(original_node.body))
         self.inline -= 1
-        return self.note(updated_node, LambdaFact(result))
+        return self.with_fact(updated_node, LambdaFact(result))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def visit_Subscript(self, node: cst.Subscript) -> bool:
@@ -321,7 +321,7 @@ class Expressions(TreeTransformer):
         """Rewrite views of tensors, elements of lists, and index vectors with inserted axes."""
         meaning = self.names.meaning(original_node.value)
         if meaning == "nl.mgrid":
-            return self.note(original_node, self._mesh(original_node))
+            return self.with_fact(original_node, self._mesh(original_node))
         if (size := self._size_of_blocks(original_node)) is not None:
             return size
         owner = self.rewritten(original_node.value)
@@ -335,17 +335,17 @@ class Expressions(TreeTransformer):
                                 for element in original_node.slice])
         if isinstance(fact, ShapeOf):
             is_part = isinstance(changed.slice[0].slice, cst.Slice)
-            return self.note(changed, ShapeOf(None) if is_part else NumberFact("int"))
+            return self.with_fact(changed, ShapeOf(None) if is_part else NumberFact("int"))
         if isinstance(fact, (Items, Many)):
             text = self.text(changed.slice[0].slice)
             if isinstance(changed.slice[0].slice, cst.Slice):
-                return self.note(changed, part_of(fact, terms.bounds(text)))
+                return self.with_fact(changed, part_of(fact, terms.bounds(text)))
             if (element := element_at(fact, terms.number(text) if len(changed.slice) == 1 else None)) is not None:
-                return self.note(changed, element)
+                return self.with_fact(changed, element)
         indices = [self.fact(e.slice.value) for e in changed.slice if isinstance(e.slice, cst.Index)]
         if any(isinstance(index, IndexFact) and index.is_vector for index in indices):
-            self.left("index vectors of a value that may or may not be a tensor: the text does not show it")
-        return self.note(changed, Unknown() if isinstance(fact, Unknown) else Fact())
+            self.reject("index vectors of a value that may or may not be a tensor: the text does not show it")
+        return self.with_fact(changed, Unknown() if isinstance(fact, Unknown) else Fact())
 
     def _rewritten_slice(self, item: cst.BaseSlice) -> cst.BaseSlice:
         if isinstance(item, cst.Index):
@@ -373,7 +373,7 @@ class Expressions(TreeTransformer):
         axes: list[tuple[str, str]] = []
         for item in [element.slice for element in node.slice]:
             if not isinstance(item, cst.Slice) or item.upper is None or item.step is not None:
-                self.left("an nl.mgrid without stops, or with steps")
+                self.reject("an nl.mgrid without stops, or with steps")
             lower = self.text(self.rewritten(item.lower)) if item.lower is not None else "0"
             upper = self.text(self.rewritten(item.upper))
             axes.append((lower, terms.difference(upper, lower) or terms.subtract(upper, lower)))
@@ -392,8 +392,8 @@ class Expressions(TreeTransformer):
                 start, axis = unused_axes.pop(0).part(*[self.text(part) if part else "" for part in parts])
                 base, axes = terms.add(base, start), [*axes, axis]
             else:
-                self.left("this subscript of an index vector")
-        return self.note(node, IndexFact(base, (*axes, *unused_axes), index.moved))
+                self.reject("this subscript of an index vector")
+        return self.with_fact(node, IndexFact(base, (*axes, *unused_axes), index.moved))
 
     def items(self, node: cst.Subscript, tensor: TensorFact) -> list[Item]:
         """Return the items of a subscript."""
@@ -409,7 +409,7 @@ class Expressions(TreeTransformer):
                 if len(node.slice) == 1:
                     continue
                 if rank is None:
-                    self.left("an ellipsis in a subscript of a tensor whose rank is unknown")
+                    self.reject("an ellipsis in a subscript of a tensor whose rank is unknown")
                 items += [Part(":")] * (rank - len(node.slice) + 1)
                 continue
             value = self.rewritten(item.value)
@@ -423,7 +423,7 @@ class Expressions(TreeTransformer):
                 is_counted = fact.shape is not None and fact.shape[0] != "?"
                 items.append(RowNumbers(text if is_counted else self.named(text, "rows"), fact.shape))
             elif isinstance(fact, MaskFact | SelectedVector):
-                self.left("a mask is an index" if isinstance(fact, MaskFact) else SELECTED)
+                self.reject("a mask is an index" if isinstance(fact, MaskFact) else SELECTED)
             elif isinstance(fact, Items) and len(node.slice) == 1:
                 items += self._items_of(self.text(value), fact)
             else:
@@ -435,7 +435,7 @@ class Expressions(TreeTransformer):
         items: list[Item] = []
         for k, fact in enumerate(sequence.items):
             if isinstance(fact, SelectedVector):
-                self.left(SELECTED)
+                self.reject(SELECTED)
             if isinstance(fact, Span):
                 is_known = fact.start and fact.size and all(map(self.stable, (fact.start, fact.size)))
                 view = f"{self.nl}.ds({fact.start}, {fact.size})" if is_known else f"{text}[{k}]"
@@ -464,20 +464,21 @@ class Expressions(TreeTransformer):
         if outer is not None and outer.tensor.blocks and all(isinstance(i, Integer) for i in outer.items) and len(
                 outer.items) == outer.tensor.blocks:
             inner = self.items(node, tensor)                    # t[k][...] of a tensor with block dimensions
-            return self._noted(SubscriptText(outer.text, outer.tensor, (*outer.items, *inner)), node)
+            return self._with_view(SubscriptText(outer.text, outer.tensor, (*outer.items, *inner)), node)
         if not (items := tuple(self.items(node, tensor))):          # all of the owner's view
             expression = self.new(self.text(owner), tensor)
             self.views |= {id(expression): outer} if outer is not None else {}
             return expression
         counts = frozenset(self.scope.counts.values())
-        return self._noted(SubscriptText(self.text(owner), tensor, items, counts), node)
+        return self._with_view(SubscriptText(self.text(owner), tensor, items, counts), node)
 
-    def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
+    def _with_view(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
         try:
             text, fact = render(view)
         except NotAView as error:
-            self.left(str(error))
-        expression = self.new(text.replace("nl.ds(", f"{self.nl}.ds(") if self.nl != "nl" else text, self.lasting(fact))
+            self.reject(str(error))
+        expression = self.new(text.replace("nl.ds(",
+                              f"{self.nl}.ds(") if self.nl != "nl" else text, self.without_loop_sizes(fact))
         self.views[id(expression)] = view
         if text != self.code(node).replace(" ", "") and any(isinstance(i, IndexFact) for i in view.items):
             self.report.changed(self.line, "index vectors become a slice or an access pattern")
@@ -488,13 +489,13 @@ class Expressions(TreeTransformer):
         view, fact = self.views.get(id(node)), self.fact(node)
         result = self.result(node)
         if result is not None:
-            return masked(self.settled(self.code(node)), result.fact, mask)
+            return masked(self.without_marks(self.code(node)), result.fact, mask)
         assert isinstance(fact, TensorFact)
         if view is None or mask is None:
-            return masked(self.settled(self.code(node)), fact, mask)
+            return masked(self.without_marks(self.code(node)), fact, mask)
         try:
             if any(isinstance(i, IndexFact) for i in view.items):
                 return render(view, mask)
-            return masked(self.settled(self.code(node)), fact, mask)
+            return masked(self.without_marks(self.code(node)), fact, mask)
         except NotAView as error:
-            self.left(str(error))
+            self.reject(str(error))

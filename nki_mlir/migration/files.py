@@ -75,7 +75,7 @@ def _report_beta_imports(old: str, new: str, neighbors: Mapping[Path, str], repo
     still_read = {imported for _, imported in _beta_imports(new, neighbors)}
     for line, imported in _beta_imports(old, neighbors):
         if imported in still_read:
-            report.left(line, f"{imported} is of the beta generation, too: migrate the directory")
+            report.add_manual(line, f"{imported} is of the beta generation, too: migrate the directory")
 
 
 def _files_below(path: Path, only: Collection[Path] | None) -> list[Path]:
@@ -127,9 +127,10 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
             new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
             new = without_address_functions(new, modules[file].kernels.address_functions, other_texts)
             for line, name in unresolved(with_named_imports(texts[file])):
-                report.left(line, f"the name {name}, which nothing in the file defines: import or define it")
+                report.add_manual(line, f"the name {name}, which nothing in the file defines: import or define it")
             for line, name in absent_helpers(file, modules[file], neighbors):
-                report.left(line, f"{name} is neither beside the file nor installed: migrate the directory that has it")
+                report.add_manual(line,
+                                  f"{name} is neither beside the file nor installed: migrate the directory that has it")
             _report_beta_imports(texts[file], new, {p: t for p, t in neighbors.items() if p not in texts}, report)
         before = Names(texts[file])
         new = newest(new, report, release, is_current=before.imports_nki and not before.is_beta)

@@ -85,24 +85,24 @@ class FunctionCalls(Calls):
                 return value
             if isinstance(fact, TileObject | TileClass):
                 returned = self.method_call(fact, updated.func.attr.value, *self._arguments(updated))
-                return self.note(updated, Fact() if returned is None else returned)
+                return self.with_fact(updated, Fact() if returned is None else returned)
             if isinstance(fact, TensorFact):
                 return self._method(self.text(owner), fact, updated.func.attr.value, updated)
             if updated.func.attr.value in ("append", "insert") and updated.args:
                 added = self.fact(updated.args[-1].value)
-                self.extended(owner, Many(self.lasting(added) if isinstance(added, TensorFact) else added))
+                self.extended(owner, Many(self.without_loop_sizes(added) if isinstance(added, TensorFact) else added))
             if isinstance(fact, (Items, Many)):
-                return self.note(updated, self._of_elements(fact, updated.func.attr.value))
+                return self.with_fact(updated, self._of_elements(fact, updated.func.attr.value))
         name = dotted(original.func)
         updated = self.without_mask(updated, name or "")
         if name is not None and self.is_function(name):
             updated = updated.with_changes(args=[self._with_operator(a) for a in updated.args])
         if isinstance(original.func, cst.Name) or name in self.imported or name in CONTAINERS:
-            return self.note(updated, self._named(name or "", updated))
+            return self.with_fact(updated, self._named(name or "", updated))
         if owner is not None and isinstance(kind := self.fact(owner), RecordClass) and (
                 original.func.attr.value in kind.factories if isinstance(original.func, cst.Attribute) else False):
-            self.stays(DECORATOR)
-            return self.note(updated, Items(kind.declared, kind.fields))
+            self.report_refused_python(DECORATOR)
+            return self.with_fact(updated, Items(kind.declared, kind.fields))
         has_tiles = any(may_have_tiles(self.fact(a.value)) for a in updated.args) or (
             owner is not None and isinstance(self.fact(owner), Unknown))
         facts = [self.fact(a.value) for a in updated.args]
@@ -111,12 +111,12 @@ class FunctionCalls(Calls):
             return self._in_place(original, value)
         self.without_vectors(name or self.code(original.func), facts)
         if isinstance(self.fact(updated.func), TileFunction) and (computed := self.of_tile(updated)) is not None:
-            return self.note(updated, computed)
+            return self.with_fact(updated, computed)
         if not has_tiles and owner is not None:
             computed_value = value_of_call(original, self.host_methods, self.names)
             if computed_value is not None and (slices := self._slices(computed_value)) is not None:
-                return self.note(updated, slices)
-        return self.note(updated, Unknown() if has_tiles else self.of_math(name or ""))
+                return self.with_fact(updated, slices)
+        return self.with_fact(updated, Unknown() if has_tiles else self.of_math(name or ""))
 
     def _slices(self, value: cst.BaseExpression) -> Span | Items | None:
         """Return the fact about a slice that a method returns, or about several; None for other values."""
@@ -219,7 +219,7 @@ class FunctionCalls(Calls):
             case "float":
                 return NumberFact("float")
             case "min" | "max" | "abs" | "sum" if any(map(contains_tiles, facts)):
-                self.left(f"Python's {name} of tiles: call functions of nl on them, in a loop over a list")
+                self.reject(f"Python's {name} of tiles: call functions of nl on them, in a loop over a list")
             case "min" | "max" | "abs" | "sum" if facts:
                 kinds = {f.kind for f in facts if isinstance(f, NumberFact)}
                 return NumberFact(kinds.pop() if len(kinds) == 1 else "")
@@ -249,7 +249,7 @@ class FunctionCalls(Calls):
     def without_vectors(self, name: str, facts: Sequence[Fact]) -> None:
         """Leave a call that gets an index vector or a mask: no text shows how the callee uses it."""
         if any(isinstance(f, MaskFact) or varies(f) for f in facts):
-            self.left(f"an index vector or a mask that {name} gets, a function that the text does not show")
+            self.reject(f"an index vector or a mask that {name} gets, a function that the text does not show")
 
     def without_mask(self, node: cst.Call, name: str) -> cst.Call:
         """Return a call ``function(tile, mask=mask)`` of a variable that is a function of ``nl``, on the part of the
@@ -261,9 +261,9 @@ class FunctionCalls(Calls):
             return node
         kind = self.scope.facts.get(name, Fact()) if isinstance(node.func, cst.Name) else self.fact(node.func)
         if not isinstance(kind, TileFunction) or not mask.is_known or mask.conditions or mask.selects_no_box:
-            self.left(f"a mask of {self.code(node.func)}, of which the text does not show what it computes")
+            self.reject(f"a mask of {self.code(node.func)}, of which the text does not show what it computes")
         if not isinstance(self.fact(node.args[0].value), TensorFact) and self.result(node.args[0].value) is None:
-            self.left(f"a mask of {self.code(node.func)}, whose operand may or may not be a tile")
+            self.reject(f"a mask of {self.code(node.func)}, whose operand may or may not be a tile")
         tiles = [k for k, a in enumerate(node.args[:kind.operands]) if k == 0 or (
             a.keyword is None and isinstance(self.fact(a.value), TensorFact))]
         cut = {k: cst.Arg(self.new(*self.viewed(node.args[k].value, mask))) for k in tiles}
@@ -321,7 +321,7 @@ class FunctionCalls(Calls):
                 return self.new(f"{nl}.expand_dims({text}, {shown})", tensor.like(shape_after))
             case "assert_shape" | "as_tile":
                 return self.new(text, tensor)
-        return self.note(node, Unknown())
+        return self.with_fact(node, Unknown())
 
     def _reshaped(self, text: str, tensor: TensorFact, values: list[cst.BaseExpression]) -> cst.BaseExpression:
         """Rewrite a reshape, without ``par_dim``."""
@@ -330,7 +330,7 @@ class FunctionCalls(Calls):
         else:
             items, blocks, shown = [self.text(v) for v in values], 0, ""
         if blocks and tensor.memory != HBM:
-            self.left("a reshape to block dimensions")
+            self.reject("a reshape to block dimensions")
         if tensor.on_chip and items and tensor.shape and tensor.shape[0] in self.counts() - {items[0]}:
             items, shown = [tensor.shape[0], *items[1:]], ""           # no reshape of a tile changes its rows
         shape = tuple(items) if items is not None and all(self.stable(t) for t in items) else None

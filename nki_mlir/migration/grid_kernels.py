@@ -80,7 +80,7 @@ class GridKernels(TileObjects):
             return self.new("len(grid)", NumberFact("int"))
         if name == "program_id":
             if terms.number(axis) is None:
-                self.left("nl.program_id of an axis that is not a constant")
+                self.reject("nl.program_id of an axis that is not a constant")
             return self.new(f"program_{axis}", NumberFact("int"))
         if not arguments and len(self.axes) > 1:
             return self.new(" * ".join(f"grid[{k}]" for k in sorted(self.axes)), NumberFact("int"))
@@ -109,10 +109,11 @@ class GridKernels(TileObjects):
             inner.append(statement)
             hidden |= set(bound_names(ast.parse(program_loops.dedented(statement)))) - {"f"} - unread
         if any(program_loops.terms_of(statement) & hidden for statement in returns):
-            self.report.left(line, f"{node.name.value} returns tensors that its programs create: create them before "
+            self.report.add_manual(line,
+                                   f"{node.name.value} returns tensors that its programs create: create them before "
                                    "the loops")
         if any(map(program_loops.returns_in, inner)):
-            self.report.left(line, f"{node.name.value} returns within its body, and its programs became a loop")
+            self.report.add_manual(line, f"{node.name.value} returns within its body, and its programs became a loop")
         variables = []
         for k in range(rank):
             variable, inner = program_loops.loop_variable(f"program_{k}", inner, counts)
@@ -131,12 +132,12 @@ class GridKernels(TileObjects):
         """Return loops over the programs around a body."""
         if has_reductions(body, self.reduced):
             try:
-                loops = ProgramLoops(variables[0], self.nl, self.nisa, self.fresh, self.reduced).around(body)
+                loops = ProgramLoops(variables[0], self.nl, self.nisa, self.fresh_name, self.reduced).around(body)
                 self.report.changed(self.reduction_line, "nl.all_reduce becomes a loop that combines the tiles of all "
                                                          "programs, between two loops over the programs")
                 return loops
             except LeftForAPerson as error:
-                self.report.left(self.reduction_line, str(error))
+                self.report.add_manual(self.reduction_line, str(error))
         for k in reversed(range(len(variables))):
             body = [cst.For(cst.Name(variables[k]), cst.parse_expression(f"range(grid[{k}])"), cst.IndentedBlock(body))]
         return body

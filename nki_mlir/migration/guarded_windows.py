@@ -75,7 +75,7 @@ class GuardedWindows(Diagonals):
                 stop = terms.add(stop, terms.multiply(axis.step, axis.extent))
             wide[k] = terms.simplified(terms.subtract(stop, str(sum(step or 0 for step in steps) - 1)))
             filled[k] = f"0:{sizes[k]}"
-        name, dtype = self.fresh("padded"), view.tensor.dtype or f"{view.text}.dtype"
+        name, dtype = self.fresh_name("padded"), view.tensor.dtype or f"{view.text}.dtype"
         dtype = dtype.replace("nl.", f"{self.nl}.", 1) if dtype.startswith("nl.") else dtype
         self.prelude[-1] += [
             f"{name} = {self.nl}.full({self.tuple_text(tuple(wide))}, {IDENTITIES[operator]}, dtype={dtype}, "

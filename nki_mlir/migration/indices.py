@@ -99,7 +99,7 @@ class Indices(Expressions):
         """Return a value as an index; a number of the host is an index without axes."""
         fact = self.fact(node)
         if isinstance(fact, SelectedVector):
-            self.left(SELECTED)
+            self.reject(SELECTED)
         return fact if isinstance(fact, IndexFact) else IndexFact(self.text(node), ())
 
     def compared(self, operator: str, left: cst.BaseExpression, right: cst.BaseExpression) -> MaskFact:
@@ -163,7 +163,8 @@ class Indices(Expressions):
         if text in self.scope.counts:
             return self.scope.counts[text]
         kind = "rows" if axis == 0 else "columns"
-        name = self.fresh(hint or (f"num_{kind}" if f"num_{kind}" not in self.scope.used_names else f"tile_{kind}"))
+        hint = hint or (f"num_{kind}" if f"num_{kind}" not in self.scope.used_names else f"tile_{kind}")
+        name = self.fresh_name(hint)
         self.extents[name] = extent
         self.prelude[-1].append(f"{name} = {text}")
         self.scope.counts[text] = name
@@ -208,16 +209,16 @@ class Indices(Expressions):
         number = IndexFact(terms.simplified(terms.subtract("0", f"({index.base})")), ())
         return self.compared_indices(operator, replace(index, base="0"), number)
 
-    def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
+    def _with_view(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
         """Return a view. One of HBM that steps backwards has no text: loads and stores read its items, other operations
         leave it."""
         flipped = forwards(view, None)
         if flipped is None and not reverses_rows(view, None):
-            return super()._noted(view, node)
+            return super()._with_view(view, node)
         fact = view.tensor.like(tuple(extents_of(view.items))) if flipped is None else render(flipped[0])[1]
 
         def refuse(dst: str, target: TensorFact) -> list[str]:
-            self.left("an index that steps backwards")
+            self.reject("an index that steps backwards")
         expression = self.deferred(OperationText(fact, "", refuse, "()", self.code(node)))
         self.views[id(expression)] = view
         return expression
@@ -257,7 +258,7 @@ class Indices(Expressions):
         self.inline -= 1
         facts = self.fact(updated_node.left), self.fact(updated_node.right)
         if all(isinstance(fact, NumberFact | NoneFact) for fact in facts):
-            return self.note(updated_node.with_changes(), join(*facts))
+            return self.with_fact(updated_node.with_changes(), join(*facts))
         return updated_node
 
     def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
@@ -275,11 +276,11 @@ class Indices(Expressions):
 
     def _comprehension(self, node: Comprehension) -> cst.BaseExpression:
         target, self.target = self.target, ""
-        name = target or self.fresh("parts")
+        name = target or self.fresh_name("parts")
         before = dict(self.scope.facts)
         shadowed = {n for loop in loops_of(node) for n in terms.names(self.code(loop.target)) if n in before}
         if shadowed:                            # a loop, other than a comprehension, would change them
-            renamed = node.visit(Substitution({n: cst.Name(self.fresh(n)) for n in sorted(shadowed)}))
+            renamed = node.visit(Substitution({n: cst.Name(self.fresh_name(n)) for n in sorted(shadowed)}))
             assert isinstance(renamed, Comprehension)
             node = renamed
         headers, conditions, names = [], list[str](), set[str]()
@@ -291,7 +292,7 @@ class Indices(Expressions):
             conditions.append(" and ".join(self.text(self.rewritten(c.test)) for c in loop.ifs))
             names |= terms.names(self.code(loop.target))
             if (statements := self.prelude.pop()) and len(headers) > 1:
-                self.left("a comprehension whose inner loop takes instructions")
+                self.reject("a comprehension whose inner loop takes instructions")
             self.prelude[-1] += statements
         self.prelude.append([])
         is_dictionary = isinstance(node, cst.DictComp)
@@ -305,12 +306,12 @@ class Indices(Expressions):
         self.scope.facts, self.target = before, target
         rule, opening, closing = next(form for kind, form in FORMS.items() if isinstance(node, kind))
         if self.inline and not statements:
-            self.stays(rule)
+            self.report_refused_python(rule)
             parts = [f"{head} if {condition}" if condition else head for head, condition in zip(headers, conditions)]
             item = f"{key}: {text}" if is_dictionary else text
             return self.new(f"{opening}{item} {' '.join(parts)}{closing}", Many(fact, is_dictionary))
         if self.inline:
-            self.left("a comprehension of kernel operations in a condition or a lambda")
+            self.reject("a comprehension of kernel operations in a condition or a lambda")
         added = f"{name}[{key}] = {text}" if is_dictionary else f"{name}.append({text})"
         lines = [line for s in [*statements, added] for line in s.splitlines()]
         for head, condition in zip(reversed(headers), reversed(conditions)):
@@ -357,14 +358,14 @@ class Indices(Expressions):
             fact = IndexFact(chosen, ()) if all(text for _, text, _ in parts) else Fact()
         if not any(statements or not text for _, text, statements in parts):
             changed = original_node.with_changes(test=test, body=parts[0][0], orelse=parts[1][0])
-            return self.note(changed, fact)
-        name = self.target or self.fresh("chosen")
+            return self.with_fact(changed, fact)
+        name = self.target or self.fresh_name("chosen")
         branches = []
         for part, text, statements in parts:
             self.prelude.append(statements)
             result = self.result(part)
             assigned = [f"{name} = {text}"] * (text != name) if text or result is None else [
-                self.settled(written) for written in self.allocated(name, result)]
+                self.without_marks(written) for written in self.allocated(name, result)]
             branches.append("".join(f"    {line}\n" for statement in (*self.prelude.pop(), *assigned)
                                     for line in statement.split("\n")))
         self.prelude[-1].append(f"if {self.text(test)}:\n{branches[0]}else:\n{branches[1].rstrip()}")
@@ -388,15 +389,15 @@ class Indices(Expressions):
         assigned = [assigned_names(statements) for _, _, statements in parts]
         facts = [self.fact(part) for part, _, _ in parts]
         if any(names is None for names in assigned) or self.inline:
-            self.left(SELECTED)
+            self.reject(SELECTED)
         if not any(isinstance(fact, MaskFact | Items) for fact in facts):
             facts = [self.as_index(part) for part, _, _ in parts]
         first, second = ({**names} for names in assigned if names is not None)
-        selections = Selections(self.fresh, first, second)
+        selections = Selections(self.fresh_name, first, second)
         try:
             fact = selected(facts[0], facts[1], selections.select)
         except NotSelectable:
-            self.left(SELECTED)
+            self.reject(SELECTED)
         names = dict.fromkeys([*selections.statements[0], *selections.statements[1]])
         self.prelude[-1] += [f"{n} = {text}" for values in (first, second) for n, text in values.items()
                              if n not in names]
@@ -407,7 +408,7 @@ class Indices(Expressions):
         self.vectors |= {*names}
         self.scope.facts |= dict.fromkeys(names, NumberFact())
         self.scope.counts = {text: n for text, n in self.scope.counts.items() if n not in names}
-        return self.note(node.with_changes(), fact)
+        return self.with_fact(node.with_changes(), fact)
 
     def element(self, fact: Fact) -> Fact:
         """Return the facts about an element that an iteration over a value yields."""
@@ -429,7 +430,7 @@ class Indices(Expressions):
     def bind_target(self, target: cst.BaseExpression, fact: Fact) -> None:
         """Bind the names of an assignment's target to the parts of a value."""
         if isinstance(target, cst.Name):
-            self.bind(target.value, self.lasting(fact) if isinstance(fact, TensorFact) else fact)
+            self.bind(target.value, self.without_loop_sizes(fact) if isinstance(fact, TensorFact) else fact)
         elif isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and isinstance(
                 self.scope.facts.get(target.value.value), TileObject):
             text = self.code(target)

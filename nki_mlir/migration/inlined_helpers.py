@@ -221,7 +221,7 @@ class _Inliner(TreeTransformer):
             if parameter not in bound and (isinstance(value, PLAIN) or _is_view(value)):
                 names[parameter] = value
                 continue
-            names[parameter] = name = cst.Name(self._fresh(parameter))
+            names[parameter] = name = cst.Name(self._fresh_name(parameter))
             statements.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value)]))
         match self.callee.body.body[-1]:
             case cst.SimpleStatementLine(body=[*_, cst.Return(value=cst.BaseExpression() as returned)]):
@@ -230,7 +230,7 @@ class _Inliner(TreeTransformer):
                     names |= {local: cst.Name(target) for local, target in zip(results, self.targets)}
         for local in bound:
             if local not in names:
-                names[local] = cst.Name(self._fresh(local))
+                names[local] = cst.Name(self._fresh_name(local))
         result: cst.BaseExpression | None = None
         comments: list[cst.EmptyLine] = []
         for k, statement in enumerate(_selected(self.callee.body.body, absent, present)):
@@ -264,7 +264,7 @@ class _Inliner(TreeTransformer):
                 values[parameter.name.value] = parameter.default
         return values
 
-    def _fresh(self, hint: str) -> str:
+    def _fresh_name(self, hint: str) -> str:
         name, count = hint, 1
         while name in self.used:
             count += 1

@@ -165,7 +165,7 @@ for _name in FORMS:
 def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite the call with both operands in one shape."""
     pair = a.tensor("data1"), a.tensor("data2")
-    first, second, fact = calls.alike(*pair)
+    first, second, fact = calls.in_one_shape(*pair)
     dtype = promoted(*(t.dtype for _, t in pair))
     result = instruction(a, "tensor_tensor", fact.shape, first, dtype or pair[0][1].dtype, data1=first, data2=second)
     name = a.token("op").rpartition(".")[2]
@@ -234,7 +234,7 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
 
 def through_tile(calls: Calls, result: OperationText, dst: str) -> list[str]:
     """Return statements that write a new tile, in a memory and a dtype that the instruction can write, and copy it."""
-    name = calls.fresh(result.name)
+    name = calls.fresh_name(result.name)
     return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
 
 
@@ -247,7 +247,7 @@ def converted(calls: Calls, transposition: OperationText, dtype: str, meaning: s
         calls.report.changed(calls.line, "the transpose goes through another tile, because it does not convert")
         if target is fact or target.dtype == fact.dtype != "":
             return through_tile(calls, transposition, dst)
-        name = calls.fresh(result.name)
+        name = calls.fresh_name(result.name)
         return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
     result.into = into
     return result

@@ -132,7 +132,7 @@ class Kernels(GridKernels):
             self.tile_lambdas.add((self.callers[-1], name))
             raise NeedsArguments(name)
         if name in self.imported:
-            return self.elsewhere(name, positional, keywords)
+            return self.call_of_other_file(name, positional, keywords)
         if name not in self.functions and not self._gets_tensor(name, [*positional, *keywords.values()]):
             return Span("", "") if name in self.host_functions and returns_slice(tree_of(self.host_functions[name])
                                                                                    ) else None
@@ -197,7 +197,7 @@ class Kernels(GridKernels):
         callee = self.callee(caller, name)
         if name != caller and (caller, name) not in self.inlined and callee is not None and is_inlinable(callee):
             raise NeedsInlining(name, self.line, reason)
-        self.left(why)
+        self.reject(why)
 
     def callee(self, caller: str, name: str) -> cst.FunctionDef | None:
         """Return the function that a caller calls by a name: one within it, of another file, or of this one."""
@@ -209,7 +209,7 @@ class Kernels(GridKernels):
         """Return whether a name is a function of the file, of another one or of the kernel."""
         return name in self.functions or name in self.imported or name in self.local or name in self.host_functions
 
-    def elsewhere(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+    def call_of_other_file(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
         """Return the fact about the result of a function of another file, and note the facts of its arguments there."""
         other, function = self.imported[name]
         assert isinstance(other, Kernels)
@@ -228,13 +228,13 @@ class Kernels(GridKernels):
                     self.borrowed[name] = borrowed
                     other.lent.setdefault(function, set()).add(id(self))
                     raise NeedsInlining(name, self.line) from None
-            self.left(f"index vectors or masks that {name} of another file gets or returns: pass starts and sizes")
+            self.reject(f"index vectors or masks that {name} of another file gets or returns: pass starts and sizes")
         finally:
             other.report.muted -= self.report.muted
             other.on_grid = on_grid
         if not (other.is_written or other.names.is_beta) and function in other.rewrites and MODULE.code_for_node(
                 other.rewrites[function]) != MODULE.code_for_node(other.functions[function]):
-            self.report.left(self.line, f"{name} of another file computes on tiles: migrate the directory")
+            self.report.add_manual(self.line, f"{name} of another file computes on tiles: migrate the directory")
         return returned
 
     def _gets_tensor(self, name: str, arguments: list[Fact]) -> bool:
@@ -312,8 +312,9 @@ class Kernels(GridKernels):
             self.axes = self.axes_of(tree)
             self.on_grid = bool(self.axes) and node.name.value not in self.on_cores
         elif closure is None and self.axes_of(tree) and self.on_grid:
-            self.report.left(self.line_of.get(id(node), 0), f"{node.name.value} calls nl.program_id, but is not a "
-                             "kernel: pass the number of the program as an argument")
+            self.report.add_manual(self.line_of.get(id(node), 0),
+                                   f"{node.name.value} calls nl.program_id, but is not a "
+                                   "kernel: pass the number of the program as an argument")
         self.partition_names = frozenset()
         self.scope.repeats = int(not is_kernel or self.on_grid)
         if closure is None:
@@ -378,7 +379,7 @@ class Kernels(GridKernels):
             elif rule not in REWRITTEN and not (isinstance(construct, ast.Import) and self.names.are_packages(
                     (item.name, item.asname) for item in construct.names)):
                 self.line = line
-                self.stays(rule)
+                self.report_refused_python(rule)
 
     def lifted(self, text: str) -> str:
         """Return the new text with inner functions as functions of the file, and report those that stay."""
@@ -391,7 +392,7 @@ class Kernels(GridKernels):
                 self.report.changed(line, f"the inner function {name} becomes a function of the file, which gets what "
                                           "it reads as arguments")
             else:
-                self.stays(rule)
+                self.report_refused_python(rule)
         return text
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:

@@ -76,7 +76,8 @@ class SourceModule:
             device_functions = {n: f for n, f in device_functions.items() if n in beta_form}
         for name, function in device_functions.items():
             if function.asynchronous is not None:
-                self.report.left(self.line_of.get(id(function), 0), f"{name} is asynchronous: write a plain function")
+                self.report.add_manual(self.line_of.get(id(function), 0),
+                                       f"{name} is asynchronous: write a plain function")
         self.entries = self._entries(device_functions)
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
         self.kernels.around = self.around
@@ -159,7 +160,7 @@ class SourceModule:
         for name, node in self.classes.items():
             if name in self.kernels.tile_classes:
                 continue
-            self.report.left(self.line_of.get(id(node), 0), why_left(name))
+            self.report.add_manual(self.line_of.get(id(node), 0), why_left(name))
 
     def rewrite_kernels(self) -> None:
         """Rewrite the kernels, and the functions that they call."""
@@ -231,7 +232,7 @@ class SourceModule:
                 self.gridded |= {n: max(axes) + 1 for n in (name, *(a for a, k in self.aliases.items() if k == name))}
         groups = kernel_groups(self.host, self.names, {*kernels.functions, *self.gridded}, WRAPPERS)
         for node in groups.unclear_launches(self.nodes.of(cst.Subscript), self.gridded):
-            self.report.left(self.line_of.get(id(node), 0), UNCLEAR_LAUNCH)
+            self.report.add_manual(self.line_of.get(id(node), 0), UNCLEAR_LAUNCH)
         self.gridded |= groups.on_grids(self.gridded)
 
 
@@ -273,7 +274,8 @@ class Host(GridAxes):
         if self.module.is_removed(name):
             return cst.RemoveFromParent()
         if is_index(kernels.returns.get(name, Fact())):
-            self.report.left(self.line(original_node), f"{name} returns index vectors or masks: let it return starts "
+            self.report.add_manual(self.line(original_node),
+                                   f"{name} returns index vectors or masks: let it return starts "
                                                        "and sizes instead")
         function = kernels.rewrites[name]
         decorators = [d for d in original_node.decorators if not self.module.wrapper(d)]
@@ -305,7 +307,7 @@ class Host(GridAxes):
                 continue
             new = MODULES.get(path)
             if new is None and path.startswith("neuronxcc.nki"):
-                self.report.left(self.line(original_node), f"{path} has no counterpart")
+                self.report.add_manual(self.line(original_node), f"{path} has no counterpart")
             if new is not None:
                 self.report.changed(self.line(original_node), f"{path} becomes {new}")
                 name = cst.parse_expression(new)
@@ -350,12 +352,12 @@ class Host(GridAxes):
             for name in names:
                 if MODULE.code_for_node(name.name) == "tensor":
                     continue
-                self.report.left(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
+                self.report.add_manual(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
         names = [n for n in names if path != "neuronxcc.nki.compiler" and MODULE.code_for_node(n.name) not in (
             "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "compiler", "par_dim", "affine_range",
             "sequential_range", "static_range", *text_names.only_of_beta(path))]
         if path not in MODULES:
-            (self.report.left if names else self.report.changed)(line, f"{path} has no counterpart")
+            (self.report.add_manual if names else self.report.changed)(line, f"{path} has no counterpart")
             return updated_node if names else cst.RemoveFromParent()
         self.report.changed(line, f"{path} becomes {MODULES[path]}")
         if not names:
@@ -438,7 +440,8 @@ class Host(GridAxes):
             self.report.changed(line, "nki.benchmark becomes the class Benchmark, which the new text defines")
             return of_kernel(updated_node, "")
         if meaning in WRAPPERS and original_node not in self.factories:
-            self.report.left(line, f"{meaning} without a kernel: decorate kernels with nki.jit, which has no options")
+            self.report.add_manual(line,
+                                   f"{meaning} without a kernel: decorate kernels with nki.jit, which has no options")
             return original_node
         if isinstance(updated_node.func, cst.Subscript) and self._is_gridded(updated_node.func.value):
             self.report.changed(line, "the launch grid becomes an argument of the kernel")
@@ -447,7 +450,7 @@ class Host(GridAxes):
             self.report.changed(line, 'mode="simulation" becomes nki.simulate')
             return self._launched(updated_node.func, updated_node.args, True)
         if meaning == "nki.nki_call":
-            self.report.left(line, "nki_call: call the kernel, which creates and returns its results")
+            self.report.add_manual(line, "nki_call: call the kernel, which creates and returns its results")
         if meaning in ("nl.nc", "nl.spmd_dim"):
             self.report.changed(line, f"{meaning} becomes the number of programs")
         return super().leave_Call(original_node, updated_node)
@@ -474,8 +477,9 @@ class Host(GridAxes):
         if self.names.meaning(original_node) in WRAPPERS:
             return cst.parse_expression(f"{self.nki}.jit")
         if original_node.attr.value == "benchmark_result" and not self.module.is_measuring:
-            self.report.left(self.line(original_node), "benchmark_result has no counterpart: capture the compiled "
-                             "kernel with neuron-explorer, whose summary has the latency")
+            self.report.add_manual(self.line(original_node),
+                                   "benchmark_result has no counterpart: capture the compiled "
+                                   "kernel with neuron-explorer, whose summary has the latency")
         return updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:

@@ -69,8 +69,8 @@ class NamedViews(GuardedWindows):
                 return f"{chosen} if {self.code(node.test)} else {other}", fact
         if isinstance(node, cst.Name) and mask is not None and mask.bounds and id(node) not in self.views and (
                 node.value in self.scope.views and isinstance(self.fact(node), TensorFact)):
-            self.left(f"the view {node.value}, whose elements a mask selects later: subscript the tensor where it is "
-                      "read or written")
+            self.reject(f"the view {node.value}, whose elements a mask selects later: subscript the tensor where it is "
+                        "read or written")
         return super().viewed(node, mask)
 
 

@@ -38,9 +38,9 @@ class _Lines:
         self.around = [(f.lineno, f.end_lineno or 0, self.functions[f.name]) for f in ast.walk(ast.parse(new))
                        if isinstance(f, ast.FunctionDef) and f.name in self.functions]
 
-    def left(self, line: int, text: str) -> None:
+    def add_manual(self, line: int, text: str) -> None:
         inner = [start for first, last, start in self.around if first <= line <= last]
-        self.report.left(self.old.get(self.new[line - 1].strip()) or (inner[-1] if inner else 0), text)
+        self.report.add_manual(self.old.get(self.new[line - 1].strip()) or (inner[-1] if inner else 0), text)
 
 
 class _Older(TreeTransformer):
@@ -53,9 +53,9 @@ class _Older(TreeTransformer):
         package, _, name = self.names.meaning(node).partition(".")
         return f"{MODULES[package]}.{name}" if package in MODULES and name else ""
 
-    def _left(self, node: cst.CSTNode, lacking: Lacking) -> None:
+    def _add_manual(self, node: cst.CSTNode, lacking: Lacking) -> None:
         having = table.spans(lacking.having)
-        self.report.left(self.lines.of(node), f"{lacking.missing.rstrip(',')}" + (f" ({having} has)" if len(
+        self.report.add_manual(self.lines.of(node), f"{lacking.missing.rstrip(',')}" + (f" ({having} has)" if len(
             lacking.having) == 1 else f" ({having} have)" if having else ""))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
@@ -67,7 +67,7 @@ class _Older(TreeTransformer):
             if table.has_entry(name):
                 older_releases.check_name(name, self.release)
         except Lacking as lacking:
-            self._left(original_node, lacking)
+            self._add_manual(original_node, lacking)
         return updated_node
 
     def _tile_size(self, node: cst.Attribute, name: str) -> cst.BaseExpression:
@@ -96,7 +96,7 @@ class _Older(TreeTransformer):
                 return updated_node
             return self._fitted(name, signature, updated_node)
         except Lacking as lacking:
-            self._left(original_node, lacking)
+            self._add_manual(original_node, lacking)
             return updated_node
 
     def _fitted(self, name: str, signature: table.Signature, call: cst.Call) -> cst.Call:

@@ -75,7 +75,7 @@ class OperandMasks(NamedViews):
         text, part = masked(self.text(operand), tensor, mask) if is_first else ("", tensor)
 
         def refuse(dst: str, target: TensorFact) -> list[str]:
-            self.left(NOT_FIRST)
+            self.reject(NOT_FIRST)
         node = self.deferred(OperationText(part, text, None if text else refuse, "()", self.code(operand)))
         self.operand_masks[id(node)] = operand, mask
         return node
@@ -85,13 +85,13 @@ class OperandMasks(NamedViews):
         spans = [_span(item) for item in items]
         rank = tensor.rank
         if rank is None or not mask.is_known or mask.is_selected:
-            self.left(A_PART)
+            self.reject(A_PART)
         spans += [("0", "", "1")] * (rank - len(spans))
 
         def moved(comparison: Comparison) -> Comparison:
             index = comparison.index
             if len(index.axes) != len(spans) or index.moved:
-                self.left(A_PART)
+                self.reject(A_PART)
             base, axes = index.base, []
             for axis, (start, size, step) in zip(index.axes, spans):
                 is_spread = axis.extent == "1" or axis.step == "0"

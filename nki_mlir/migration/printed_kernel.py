@@ -32,8 +32,9 @@ def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) ->
     parameters = {a.arg for a in parameters_of(new.args)}
     unknown = [a.arg for a in body.args.args if a.arg not in parameters]
     if names := [*unknown, *_foreign_names(file.new, printed)]:
-        file.report.left(old.lineno, f"{name} is not printed from IR: the file has no {', '.join(names)} with the "
-                                     "meaning of the printed text")
+        file.report.add_manual(old.lineno,
+                               f"{name} is not printed from IR: the file has no {', '.join(names)} with the "
+                               "meaning of the printed text")
         return file
     before, after = file.new.splitlines(), printed.splitlines()
     start, end = _span(new)

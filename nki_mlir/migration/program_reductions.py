@@ -113,14 +113,14 @@ def has_reductions(body: list[cst.BaseStatement], dtypes: Mapping[str, str]) -> 
 class ProgramLoops:
     """Writes the loops over the programs of a grid.
 
-    ``nl`` and ``nisa`` are the names of the packages, ``fresh`` makes a name that nothing has, and ``dtypes`` has the
-    dtype of the operand of each reduction whose text shows it.
+    ``nl`` and ``nisa`` are the names of the packages, ``fresh_name`` returns a name that nothing has, and ``dtypes``
+    has the dtype of the operand of each reduction whose text shows it.
     """
 
     variable: str
     nl: str
     nisa: str
-    fresh: Callable[[str], str]
+    fresh_name: Callable[[str], str]
     dtypes: Mapping[str, str]
     lists: dict[str, str] = field(default_factory=dict)     # name of a value -> the list of all programs' values
 
@@ -146,7 +146,7 @@ class ProgramLoops:
             while remaining is not None and (call := self._reduction_in(remaining)) is not None:
                 operand = call.args[0].value
                 if not isinstance(operand, cst.Name):
-                    name = self.fresh("part_of")
+                    name = self.fresh_name("part_of")
                     self.lists[name] = name
                     parts[-1].statements += parsed(f"{name}.append({MODULE.code_for_node(operand)})")
                     operand = cst.Name(name)
@@ -156,7 +156,7 @@ class ProgramLoops:
                             targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value)]) if value is call:
                         parts[-1].result, remaining = name, None
                     case _:
-                        parts[-1].result = self.fresh("total")
+                        parts[-1].result = self.fresh_name("total")
                         after = remaining.deep_replace(call, cst.Name(parts[-1].result))
                         assert isinstance(after, cst.BaseStatement)
                         remaining = after
@@ -177,7 +177,7 @@ class ProgramLoops:
         for part in parts:
             for name in [n for n in results if part.writes(n)]:
                 if results[name].result == name:
-                    results[name].result = self.fresh(f"{name}_of_all")
+                    results[name].result = self.fresh_name(f"{name}_of_all")
                 part.heads.append(f"{name} = {self.nl}.copy({results[name].result})")
             for name in [n for n in bound if n in part.read]:
                 value = bound[name].definition(name)
@@ -202,7 +202,7 @@ class ProgramLoops:
             return
         if not part.always_binds(name):
             raise LeftForAPerson(f"nl.all_reduce in a kernel that reads {name} after it, which not each program binds")
-        self.lists[name] = self.fresh(f"{name}_of")
+        self.lists[name] = self.fresh_name(f"{name}_of")
         part.tails.append(f"{self.lists[name]}.append({name})")
 
     def _fold(self, part: _Part) -> list[cst.BaseStatement]:

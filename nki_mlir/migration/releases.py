@@ -114,14 +114,14 @@ class _Newest(TreeTransformer):
     def _changed(self, node: cst.CSTNode, text: str) -> None:
         self.report.changed(self.lines.of(node), text)
 
-    def _left(self, node: cst.CSTNode, why: str) -> None:
+    def _add_manual(self, node: cst.CSTNode, why: str) -> None:
         if why and self.is_current:
-            self.report.left(self.lines.of(node), why)
+            self.report.add_manual(self.lines.of(node), why)
 
-    def _left_if_absent(self, node: cst.BaseExpression) -> None:
+    def _add_if_absent(self, node: cst.BaseExpression) -> None:
         meaning = self.names.meaning(node)
         if meaning not in REPLACED and RELEASES[self.release] == NEWEST:        # else older_texts reports it
-            self._left(node, why_absent(meaning))
+            self._add_manual(node, why_absent(meaning))
 
     def _has(self, meaning: str, parameter: str) -> bool:
         """Return whether a function has a parameter in the release that the text is for."""
@@ -135,7 +135,7 @@ class _Newest(TreeTransformer):
         if RELEASES[self.release] != NEWEST:
             return updated_node
         if new is None:
-            self._left_if_absent(original_node)
+            self._add_if_absent(original_node)
             return updated_node
         self._changed(original_node, f"the name becomes {new}")
         return cst.parse_expression(f"{self.nl}.{new}")
@@ -154,7 +154,7 @@ class _Newest(TreeTransformer):
         if not meaning.startswith(("nl.", "nisa.", "nki.", "nccl.")):
             return updated_node
         if isinstance(original_node.func, cst.Name):
-            self._left_if_absent(original_node.func)
+            self._add_if_absent(original_node.func)
         match meaning, updated_node.args:
             case "nl.shared_constant", [cst.Arg(value=constant), cst.Arg(value=dtype)]:
                 self._changed(original_node, "the parameter dtype of nl.shared_constant becomes astype")
@@ -177,7 +177,7 @@ class _Newest(TreeTransformer):
         by_name = {a.keyword.value: a for a in arguments if a.keyword is not None}
         if meaning == "nisa.dma_copy" and "dst_rmw_op" in by_name and not self._has(meaning, "dst_rmw_op"):
             return self._accumulating(original_node, arguments, by_name)
-        self._left(original_node, why_unbound(meaning, arguments, self.names))
+        self._add_manual(original_node, why_unbound(meaning, arguments, self.names))
         if function is updated_node.func and len(arguments) == len(updated_node.args) and all(
                 a is b for a, b in zip(arguments, updated_node.args)):
             return updated_node
@@ -206,7 +206,7 @@ class _Newest(TreeTransformer):
         values = {a.keyword.value if a.keyword is not None else ("dtype", "shape")[min(k, 1)]: a.value
                   for k, a in enumerate(call.args)}
         if values.keys() != {"dtype", "shape"}:
-            self._left(node, f"{region}.view without a dtype and a shape: create a tensor with {self.nl}.ndarray")
+            self._add_manual(node, f"{region}.view without a dtype and a shape: create a tensor with {self.nl}.ndarray")
             return call
         memory = f"{self.nl}.{REGIONS[region]}"
         self._changed(node, f"{region}.view becomes a tensor in {memory}")
@@ -281,7 +281,7 @@ class _Newest(TreeTransformer):
         """Report a launch of a kernel of the file on a grid of several axes."""
         if isinstance(node.value, cst.Name) and node.value.value in self.launched and not self.kernels and (
                 len(node.slice) > 1):
-            self._left(node, "a launch grid of several axes: a launch of the current generation has 1 or 2 cores")
+            self._add_manual(node, "a launch grid of several axes: a launch of the current generation has 1 or 2 cores")
 
     def _is_kernel(self, node: cst.FunctionDef) -> bool:
         return any("jit" in self.names.meaning(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)

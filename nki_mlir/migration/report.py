@@ -25,7 +25,7 @@ class MigrationReport:
         """Record a change."""
         self._add(Entry(line, text))
 
-    def left(self, line: int, text: str) -> None:
+    def add_manual(self, line: int, text: str) -> None:
         """Record a line that a person must rewrite."""
         self._add(Entry(line, text, True))
 

@@ -47,12 +47,12 @@ class RunTimeLoops(Statements):
             self.report.changed(self.line, "the condition that the device computes is in a register")
             return [f"{name} = {self.nisa}.register_alloc(1)"]
         if not isinstance(self.scope.facts.get(name), RegisterFact):
-            self.left("nt.scalar whose first value is not True: keep the condition in a register "
-                      "(nisa.register_load), and loop by nl.while_loop")
+            self.reject("nt.scalar whose first value is not True: keep the condition in a register "
+                        "(nisa.register_load), and loop by nl.while_loop")
         tile = self.rewritten(condition)
         fact, text = self.fact(tile), self.text(tile)
         if not isinstance(fact, TensorFact) or fact.shape != ("1", "1"):
-            self.left("nt.scalar of a value that the text does not show to be a tile of one element")
+            self.reject("nt.scalar of a value that the text does not show to be a tile of one element")
         if fact.dtype not in INTEGERS:          # a register has the bits of a float
             text = f"{self.nl}.not_equal({text}, 0, dtype={self.nl}.int32)"
         elif fact.memory == PSUM:
@@ -69,10 +69,10 @@ class RunTimeLoops(Statements):
     def _while_loop(self, node: cst.While, condition: str) -> list[cst.BaseStatement]:
         tree = ast.parse(self._source(node.body))
         if node.orelse is not None or any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(tree)):
-            self.left("a loop over nt.scalar with else, break, continue or return")
+            self.reject("a loop over nt.scalar with else, break, continue or return")
         if rebound := sorted(name for name in bound_names(tree) if name != condition and name in self.scope.facts):
-            self.left(f"a loop over nt.scalar that assigns {rebound[0]} anew: update it in place")
-        name = self.fresh("repeat")
+            self.reject(f"a loop over nt.scalar that assigns {rebound[0]} anew: update it in place")
+        name = self.fresh_name("repeat")
         body = self._twice(node.body)
         function, call = parsed(f"def {name}({condition}):\n    return {condition}\n{self.nl}.while_loop({condition}, "
                                 f"{name})")

@@ -39,7 +39,7 @@ class Selections:
     one branch alone assign: the other branch assigns them, too, if its number differs."""
 
     def __init__(self, fresh: Callable[[str], str], first: Collection[str], second: Collection[str]) -> None:
-        self.fresh, self.assigned = fresh, (first, second)
+        self.fresh_name, self.assigned = fresh, (first, second)
         self.names: dict[tuple[str, str], str] = {}
         self.statements: tuple[dict[str, str], dict[str, str]] = ({}, {})
 
@@ -59,7 +59,7 @@ class Selections:
         if second in self.assigned[1] and second not in reused:
             self.statements[0][second] = first
             return second
-        name = self.fresh(hint)
+        name = self.fresh_name(hint)
         for statements, text in zip(self.statements, (first, second)):
             statements[name] = text
         return name

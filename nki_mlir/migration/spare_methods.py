@@ -39,7 +39,8 @@ def without_spare_methods(new: str, old: str, replaced: Collection[str], other_t
         if method in spare:
             report.changed(lines[name], f"the method {name} is removed: its value has replaced all calls")
         elif VECTORS.search(cst.Module([]).code_for_node(method)):
-            report.left(lines[name], f"{name} returns index vectors or masks: let it return starts and sizes instead")
+            report.add_manual(lines[name],
+                              f"{name} returns index vectors or masks: let it return starts and sizes instead")
     return tree.visit(_Methods(spare)).code if spare else new
 
 

@@ -73,11 +73,11 @@ class Statements(TileUpdates):
                 after = self.statement(statement)
             except LeftForAPerson as error:
                 self.report.retract(line)
-                self.report.left(self.line, str(error))
+                self.report.add_manual(self.line, str(error))
                 after = [statement]
             except (SyntaxError, cst.ParserSyntaxError):
                 self.report.retract(line)
-                self.report.left(self.line, "a statement whose new text does not parse")
+                self.report.add_manual(self.line, "a statement whose new text does not parse")
                 after = [statement]
             before = [s for text in self.prelude.pop() for s in parsed(text)]
             if before:
@@ -132,7 +132,7 @@ class Statements(TileUpdates):
             case cst.ClassDef() if is_tile_class(node, self.names, {
                     name for name, fact in self.scope.facts.items() if isinstance(fact, TileClass)}):
                 self.scope.facts[node.name.value] = TileClass(node.name.value)
-                self.left(why_left(node.name.value))
+                self.reject(why_left(node.name.value))
         return [node]
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
@@ -141,7 +141,7 @@ class Statements(TileUpdates):
 
     def settled_node(self, node: cst.BaseExpression) -> cst.BaseExpression:
         text = self.code(node)
-        return cst.parse_expression(self.settled(text)) if MARK.search(text) else node
+        return cst.parse_expression(self.without_marks(text)) if MARK.search(text) else node
 
     # -- loops and branches --------------------------------------------------------------------------------------------
     def _for(self, node: cst.For) -> cst.BaseStatement:
@@ -212,7 +212,7 @@ class Statements(TileUpdates):
                     node.value, cst.Call) else node.value)
                 condition, text = self.conditions.get(id(value), ""), self.loops.get(id(value), "") or self.text(value)
                 is_ignored = isinstance(node.value, cst.Call) and text.isidentifier()   # a result that has a name now
-                return [] if is_ignored and not condition else self.under(condition, [text])
+                return [] if is_ignored and not condition else self.run_if(condition, [text])
             case cst.Assign():
                 targets = [t.target for t in node.targets]
                 return self.assign(targets[0], node.value, targets[1:])
@@ -237,14 +237,14 @@ class Statements(TileUpdates):
                 return self.raised(node)
         statement = node.visit(self)
         assert isinstance(statement, cst.BaseSmallStatement)
-        return [self.settled(self.code(statement))]
+        return [self.without_marks(self.code(statement))]
 
     def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
         """Assign before the statement; within a condition, the expression stays."""
         fact = self.fact(updated_node.value)
         if self.inline or not isinstance(updated_node.target, cst.Name):
-            self.stays(WALRUS)
-            return self.note(updated_node, fact)
+            self.report_refused_python(WALRUS)
+            return self.with_fact(updated_node, fact)
         name = updated_node.target.value
         self.prelude[-1] += self._name(name, updated_node.value, fact)
         self.report.changed(self.line, "the assignment within an expression becomes a statement in front")
@@ -264,7 +264,7 @@ class Statements(TileUpdates):
         """Return the assertion that raises instead, or None if the exception stays."""
         text = None if self.tries else text_of(node)
         if text is None:
-            self.stays(RAISE)
+            self.report_refused_python(RAISE)
             return None
         self.report.changed(self.line, "the exception becomes an assertion, which the vendor's parser reads")
         return [f"assert {test}, {self.text(self.rewritten(text))}"]
@@ -400,13 +400,13 @@ class Statements(TileUpdates):
             return [f"{name} = {text}"]
         self.uncut_part(name, result)
         if result.expression and not result.condition and not result.part:
-            texts = [f"{name} = {self.settled(result.expression)}"]
+            texts = [f"{name} = {self.without_marks(result.expression)}"]
         else:
-            target = self.fresh(result.name) if name == "_" else name
+            target = self.fresh_name(result.name) if name == "_" else name
             result.is_assigned = True
             if any(target in names_read(text) for text in self._texts_of(result)):
-                target = self.fresh(name)
-            texts = [self.settled(text) for text in self.allocated(target, result)]
+                target = self.fresh_name(name)
+            texts = [self.without_marks(text) for text in self.allocated(target, result)]
             if result.first:
                 create, written = texts
                 texts = [written.replace(":\n", f":\n    {create}\n", 1)]
@@ -427,13 +427,13 @@ class Statements(TileUpdates):
         owner = self.rewritten(target.value) if isinstance(target.value, (cst.Name, cst.Attribute)) else target.value
         if isinstance(self.fact(owner), (Items, Many)):
             text = self.text(value)
-            self.extended(owner, Many(self.lasting(fact) if isinstance(fact, TensorFact) else fact))
+            self.extended(owner, Many(self.without_loop_sizes(fact) if isinstance(fact, TensorFact) else fact))
             parts = [e.with_changes(slice=self._rewritten_slice(e.slice)) for e in target.slice]
             return [f"{self.code(target.with_changes(slice=parts))} = {text}"]
         subscript = self.rewritten(target)
         target_fact = self.fact(subscript)
         if isinstance(target_fact, TensorFact) and isinstance(fact, Unknown):
-            self.left("a value that may or may not be a tile: the text does not show it")
+            self.reject("a value that may or may not be a tile: the text does not show it")
         if not isinstance(target_fact, TensorFact) or (not (
                 isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not target_fact.on_chip):
             return [f"{self.code(subscript)} = {self.text(value)}"]
@@ -449,23 +449,23 @@ class Statements(TileUpdates):
         if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
             dst, into = self.shortened(dst, into, result.computed if result else source)    # cut by masks
         if predicate := self.predicate_of(result, into, mask):
-            return self.under(condition, self.written_where(predicate, dst, into, lambda to, target: [
-                self.settled(t) for t in self._store_statements(to, target, value, source)],
+            return self.run_if(condition, self.written_where(predicate, dst, into, lambda to, target: [
+                self.without_marks(t) for t in self._store_statements(to, target, value, source)],
                 result.name if result is not None else "selected"))
-        return self.under(condition, self.destination(dst, into, lambda to: self.apart(to, into, lambda at: [
-            self.settled(t) for t in self._store_statements(at, into, value, source)])))
+        return self.run_if(condition, self.destination(dst, into, lambda to: self.via_new_tile(to, into, lambda at: [
+            self.without_marks(t) for t in self._store_statements(at, into, value, source)])))
 
     def _store_statements(self, dst: str, into: TensorFact, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Return the statements that write a value to a view."""
         result = self.result(value)
         if result is not None:
             if result.into is None:
-                return self.of_expression(dst, into, self.settled(result.expression), result.fact.dtype)
+                return self.of_expression(dst, into, self.without_marks(result.expression), result.fact.dtype)
             texts = result.into(dst, into)
             if is_repeated(result.fact, into):
                 return self.repeated(dst, into, result, texts, lambda: self.text(value))
             if result.expression and self.may_start_between(texts):
-                return self.of_expression(dst, into, self.settled(result.expression), result.fact.dtype)
+                return self.of_expression(dst, into, self.without_marks(result.expression), result.fact.dtype)
             return texts
         text = self.text(value)
         if not isinstance(fact, TensorFact):

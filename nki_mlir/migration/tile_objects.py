@@ -134,7 +134,7 @@ class TileObjects(Branches):
             case IndexFact() if not any(terms.names(text) for text in _texts(fact)):
                 return fact
             case IndexFact() | MaskFact() | SelectedVector():
-                self.report.left(self.line, VECTOR)
+                self.report.add_manual(self.line, VECTOR)
                 return Unknown()
             case TensorFact():
                 shape = None if fact.shape is None else tuple(s if number(s) is not None else "?" for s in fact.shape)
@@ -176,7 +176,7 @@ class TileObjects(Branches):
         elif isinstance(fact, TensorFact):
             shape = None if fact.shape is None else tuple(
                 f"{text}.shape[{k}]" if size == "?" else size for k, size in enumerate(fact.shape))
-            fact = self.lasting(replace(fact, shape=shape, dtype=fact.dtype or f"{text}.dtype"))
+            fact = self.without_loop_sizes(replace(fact, shape=shape, dtype=fact.dtype or f"{text}.dtype"))
         new = self.new(text, fact)
         self.owners[id(new)] = owner
         return new

@@ -118,7 +118,7 @@ def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> Opera
         raise LeftForAPerson("an index that steps backwards")
     view, columns = only_rows_backwards(view, a.mask)
     shape = tuple(extents_of(view.items))
-    row, rank = calls.fresh("row"), len(shape)
+    row, rank = calls.fresh_name("row"), len(shape)
     source, _ = render(view, MaskFact((MaskBound(-rank, row, "1", rank),)))
     fact = TensorFact(SBUF, shape, a.dtype_meaning or view.tensor.dtype, base=True)
     calls.report.changed(calls.line, "the tile is loaded row by row, because no DMA steps backwards")
@@ -134,7 +134,7 @@ def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> Opera
     def into(dst: str, target: TensorFact) -> list[str]:
         if target is result.fact and not columns:
             return by_rows(dst, target)
-        tile = calls.fresh("loaded")
+        tile = calls.fresh_name("loaded")
         part = reversed_tile(tile, fact, columns) if columns else tile
         return [*calls.allocated(tile, loaded), f"{calls.nisa}.tensor_copy(dst={dst}, src={part})"]
     result.into = into
@@ -262,7 +262,7 @@ def _stored_twice(calls: Calls, a: Arguments, mask: MaskFact) -> cst.BaseExpress
         a.mask, a.nodes["value"] = calls.mask_of(comparison.operator, comparison.index), value
         stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
-        texts += calls.under(" and ".join(a.mask.conditions), [calls.loops.get(id(stored)) or calls.text(stored)])
+        texts += calls.run_if(" and ".join(a.mask.conditions), [calls.loops.get(id(stored)) or calls.text(stored)])
     expression = calls.new(calls.text(a.nodes["dst"]), Fact())
     calls.loops[id(expression)] = "\n".join(texts)
     return expression
@@ -318,7 +318,7 @@ def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
     shape = target.shape
     if shape is None or "?" in shape:
         raise LeftForAPerson("nl.atomic_rmw of rows whose number the text does not show")
-    updated = calls.fresh("updated")
+    updated = calls.fresh_name("updated")
 
     def write(box: MaskFact) -> str:
         a.mask, a.nodes["value"] = box, value

@@ -91,8 +91,8 @@ class UncutTiles(Indices):
         names = {name for name, _ in selection.versions}
         is_same = self._assignments(names) == selection.versions
         if not selection.function or selection.function not in self.callers[-1:] or not is_same:
-            self.left("a copy of a tile that an operation wrote in part, under a mask or a condition: assign the "
-                      "operation to the destination itself")
+            self.reject("a copy of a tile that an operation wrote in part, under a mask or a condition: assign the "
+                        "operation to the destination itself")
         return self.new(*masked(self.text(value), tensor, selection.mask)), selection.mask, selection.condition
 
     def _assignments(self, names: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -46,9 +46,9 @@ class TileUpdates(FunctionCalls):
                 into.memory == PSUM and selects_box(result)):
             if into.shape and result.fact.shape and len(into.shape) == len(result.fact.shape):
                 dst, into = self.shortened(dst, into, result.fact)
-            return self.under(condition, [self.settled(t) for t in result.product(dst)])
+            return self.run_if(condition, [self.without_marks(t) for t in result.product(dst)])
         if not name:
-            self.left(f"{self.code(node.operator).strip()} on a tile")
+            self.reject(f"{self.code(node.operator).strip()} on a tile")
         inverted = name == "divide" and not self.must_be_exact(fact, value_fact)
         name = "multiply" if inverted else name
         rows, _ = self.operand(dst, into)
@@ -62,7 +62,7 @@ class TileUpdates(FunctionCalls):
             if source.shape is not None and into.shape is not None:
                 text, source = self.column(text, source, len(into.shape))
                 if len(source.shape or ()) != len(into.shape or ()):
-                    self.left(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
+                    self.reject(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
                 dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
                 text, source = self.shortened(text, source, into)
                 rows = self.operand(dst, into)[0] if not write_back else rows
@@ -72,7 +72,7 @@ class TileUpdates(FunctionCalls):
         elif inverted:
             text = terms.inverse(text)
         texts = self._instructions(name, rows, into, text, is_tile, mask, "" if write_back else dst)
-        return self.under(condition, [*texts, *write_back])
+        return self.run_if(condition, [*texts, *write_back])
 
     def _instructions(self, name: str, rows: str, into: TensorFact, operand: str, is_tile: bool, mask: MaskFact | None,
                       dst: str) -> list[str]:
@@ -85,7 +85,7 @@ class TileUpdates(FunctionCalls):
             if is_tile:
                 return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={operand}, op={nl}.{name})"]
             return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={operand})"]
-        texts = self.apart(rows, into, lambda to: write(to, into))
+        texts = self.via_new_tile(rows, into, lambda to: write(to, into))
         if dst and self.may_start_between(texts):
             texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {operand}, dtype={dst.partition('[')[0]}.dtype)",
                                        into.dtype)
@@ -96,7 +96,7 @@ class TileUpdates(FunctionCalls):
     def _without_tiles(self, node: cst.AugAssign, value: cst.BaseExpression, fact: Fact, value_fact: Fact) -> list[str]:
         """Return the update of a number or list, which stays unchanged."""
         if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
-            self.left("an update of an index vector")
+            self.reject("an update of an index vector")
         if isinstance(fact, (Items, Many)) and isinstance(value_fact, (Items, Many)):
             self.extended(node.target, as_many(value_fact))
         return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
