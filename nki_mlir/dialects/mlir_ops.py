@@ -276,8 +276,8 @@ def recognized(operation: Operation, parts: OperationParts) -> RecognizedOperati
 
 
 def read_op(operation: Operation) -> Op:
-    """Return the ``Op`` of an MLIR operation of the dialects nki and nisa. Its attributes are fields, the handles of its
-    tiles are SSA values, and its symbols have their ranges."""
+    """Return the ``Op`` of an MLIR operation of the dialects nki and nisa. Its attributes are fields, the handles of
+    its tiles are SSA values, and its symbols have their ranges."""
     operation = operation.operation
     record, operands = recognize(operation)
     return record.on(operation, operands, Tile.on)

@@ -477,8 +477,7 @@ class Expressions(TreeTransformer):
             text, fact = render(view)
         except NotAView as error:
             self.reject(str(error))
-        expression = self.new(text.replace("nl.ds(",
-                              f"{self.nl}.ds(") if self.nl != "nl" else text, self.without_loop_sizes(fact))
+        expression = self.new(text.replace("nl.ds(", f"{self.nl}.ds("), self.without_loop_sizes(fact))
         self.views[id(expression)] = view
         if text != self.code(node).replace(" ", "") and any(isinstance(i, IndexFact) for i in view.items):
             self.report.changed(self.line, "index vectors become a slice or an access pattern")

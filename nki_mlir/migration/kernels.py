@@ -312,9 +312,8 @@ class Kernels(GridKernels):
             self.axes = self.axes_of(tree)
             self.on_grid = bool(self.axes) and node.name.value not in self.on_cores
         elif closure is None and self.axes_of(tree) and self.on_grid:
-            self.report.add_manual(self.line_of.get(id(node), 0),
-                                   f"{node.name.value} calls nl.program_id, but is not a "
-                                   "kernel: pass the number of the program as an argument")
+            self.report.add_manual(self.line_of.get(id(node), 0), f"{node.name.value} calls nl.program_id, but is not "
+                                   "a kernel: pass the number of the program as an argument")
         self.partition_names = frozenset()
         self.scope.repeats = int(not is_kernel or self.on_grid)
         if closure is None:

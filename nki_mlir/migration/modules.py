@@ -274,9 +274,8 @@ class Host(GridAxes):
         if self.module.is_removed(name):
             return cst.RemoveFromParent()
         if is_index(kernels.returns.get(name, Fact())):
-            self.report.add_manual(self.line(original_node),
-                                   f"{name} returns index vectors or masks: let it return starts "
-                                                       "and sizes instead")
+            self.report.add_manual(self.line(original_node), f"{name} returns index vectors or masks: let it return "
+                                                             "starts and sizes instead")
         function = kernels.rewrites[name]
         decorators = [d for d in original_node.decorators if not self.module.wrapper(d)]
         for decorator in original_node.decorators:
@@ -477,9 +476,8 @@ class Host(GridAxes):
         if self.names.meaning(original_node) in WRAPPERS:
             return cst.parse_expression(f"{self.nki}.jit")
         if original_node.attr.value == "benchmark_result" and not self.module.is_measuring:
-            self.report.add_manual(self.line(original_node),
-                                   "benchmark_result has no counterpart: capture the compiled "
-                                   "kernel with neuron-explorer, whose summary has the latency")
+            self.report.add_manual(self.line(original_node), "benchmark_result has no counterpart: capture the "
+                                   "compiled kernel with neuron-explorer, whose summary has the latency")
         return updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
