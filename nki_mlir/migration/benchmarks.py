@@ -107,15 +107,22 @@ def with_measured_kernels(text: str, report: MigrationReport) -> tuple[str, Call
         return text, lambda line: line
     names, tree, edits = Names(text), ast.parse(text), TextEdits(text)
     kernels = {}
-    for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
-        decorator = next((d for d in function.decorator_list if _is_benchmark(
-            d.func if isinstance(d, ast.Call) else d, names)), None)
-        if decorator is not None:
-            kernels[function.name] = measured = f"{function.name}_benchmark"
+    for outer in (n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.FunctionDef)):
+        for function in (n for n in outer.body if isinstance(n, ast.FunctionDef)):
+            decorator = next((d for d in function.decorator_list if _is_benchmark(
+                d.func if isinstance(d, ast.Call) else d, names)), None)
+            if decorator is None:
+                continue
+            measured = f"{function.name}_benchmark"
             edits.replace(edits.start(decorator), edits.end(decorator), f"{names.alias('nki')}.jit")
-            end, wrapper = edits.end(function), ast.unparse(decorator)
-            edits.replace(end, end, f"\n\n\n{measured} = {wrapper}({function.name})")
+            end, wrapper, indent = edits.end(function), ast.unparse(decorator), " " * function.col_offset
+            edits.replace(end, end, f"\n\n{indent}{measured} = {wrapper}({function.name})" if indent else (
+                f"\n\n\n{measured} = {wrapper}({function.name})"))
             report.changed(function.lineno, f"{measured} measures the kernel, because kernels have no {RESULT}")
+            if isinstance(outer, ast.Module):
+                kernels[function.name] = measured
+            for owner in _reads_of(function, outer) if isinstance(outer, ast.FunctionDef) else ():
+                edits.replace(edits.start(owner), edits.end(owner), measured)
     for owner in _measured(tree):
         if owner.id in kernels:
             edits.replace(edits.start(owner), edits.end(owner), kernels[owner.id])
@@ -125,6 +132,12 @@ def with_measured_kernels(text: str, report: MigrationReport) -> tuple[str, Call
 def _is_benchmark(node: ast.expr, names: Names) -> bool:
     return isinstance(node, ast.Name | ast.Attribute) and names.meaning(
         cst.parse_expression(ast.unparse(node))) == "nki.benchmark"
+
+
+def _reads_of(function: ast.FunctionDef, outer: ast.FunctionDef) -> list[ast.Name]:
+    """Return the names in a function that read an inner one, but for those in the inner one itself."""
+    return [n for statement in outer.body if statement is not function for n in ast.walk(statement)
+            if isinstance(n, ast.Name) and n.id == function.name and isinstance(n.ctx, ast.Load)]
 
 
 def _measured(tree: ast.Module) -> list[ast.Name]:

@@ -104,6 +104,39 @@ def latencies(x):
 '''
 
 
+MEASURED_WITHIN = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+def with_tile(columns):
+    @nki.benchmark(warmup=1, iters=2)
+    def doubled(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for j in nl.affine_range(x.shape[1] // columns):
+            nl.store(out[:, nl.ds(j * columns, columns)], nl.load(x[:, nl.ds(j * columns, columns)]) * 2.0)
+        return out
+    return doubled
+
+
+def latency(x):
+    kernel = with_tile(8)
+    assert (kernel(x) == 2 * x).all()
+    return kernel.benchmark_result.nc_latency.get_latency_percentile(99)
+"""
+
+
+def test_a_kernel_that_a_function_measures_and_returns():
+    report = MigrationReport("f.py")
+    install()
+    new = rewritten(MEASURED_WITHIN, report)
+    assert [entry.text for entry in report.entries if entry.left] == []
+    assert "    doubled_benchmark = Benchmark(doubled, warmup=1, iters=2)\n    return doubled_benchmark\n" in new
+    linecache.cache["within"] = (len(new), None, new.splitlines(keepends=True), "within")
+    scope: dict[str, object] = {}
+    exec(compile(new, "within", "exec"), scope)
+    assert scope["latency"](np.ones((32, 16), np.float32)) > 0
+
+
 def test_benchmark_results_are_measured_by_a_class(tmp_path, monkeypatch):
     report, vendor = MigrationReport("f.py"), {}
     monkeypatch.chdir(tmp_path)                 # where the beta generation writes file.neff
