@@ -6,14 +6,14 @@ import math
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.nisa.elementwise import (
     ScalarTensorTensorOp,
     TensorCopyPredicatedOp,
     TensorScalarOp,
     TensorTensorOp,
 )
-from nki_mlir.dialects.nisa.matmul import NcMatmulDoubleRowOp
+from nki_mlir.dialects.nisa.matmul import NcMatmulDoubleRowOp, NcTransposeOp
 from nki_mlir.dialects.nisa.meeting import Meeting, SendrecvOp
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.scalar_body import Elementwise
@@ -174,6 +174,8 @@ def adapted(op: Op) -> Op:
         return changed(op, lambda tile: tile, axes=tuple(sorted([*axes, *more])))
     if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
         return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
+    if isinstance(op, NcTransposeOp) and op.engine == "unknown" and (op.dst.space, op.src.space) != (PSUM, SBUF):
+        return changed(op, lambda tile: tile, engine="vector")          # which capture chooses for this call
     if isinstance(op, TensorScalarOp):
         op = _with_repeated_operand(without_quotients(op))
     slots = [slot for slot in "01" if isinstance(op, TensorScalarOp) and getattr(op, f"op{slot}") == "negative"]

@@ -151,6 +151,11 @@ TEXTS = {
         kept[0:14, :] = nl.copy(tile[0:14, :])
         kept[15:64, :] = nl.copy(tile[15:64, :])
         nl.store(out, kept)""",
+    "a transpose of one row where no engine begins": """
+        p, f, part = nl.arange(33)[:, None], nl.arange(36)[None, :], nl.copy(tile[0:33, 0:36])
+        turned = nl.copy(nisa.nc_transpose(part, engine=nisa.engine.unknown, mask=(f >= 6) & (p == 21)))
+        tile[0:36, 0:33] = nl.copy(turned, mask=(nl.arange(36)[:, None] >= 6) & (nl.arange(33)[None, :] == 21))
+        nl.store(out, tile)""",
     "rows in reverse order, in a loop": """
         p, f = nl.arange(32)[:, None], nl.arange(96)[None, :]
         for i in nl.affine_range(2):
