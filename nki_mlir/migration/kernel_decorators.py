@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Says in the report why the decorators of a kernel are replaced."""
+"""Says in the report why the decorators of a kernel are replaced, and which files they no longer write."""
+
+import ast
 
 import libcst as cst
+
+from nki_mlir.migration.kernel_aliases import WRAPPERS
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.report import MigrationReport
+
+FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "working_directory")     # options that name files
 
 
 def why_replaced(decorator: cst.Decorator, meaning: str, is_launched: bool) -> str:
@@ -16,3 +24,45 @@ def why_replaced(decorator: cst.Decorator, meaning: str, is_launched: bool) -> s
         has_options = isinstance(decorator.decorator, cst.Call) and decorator.decorator.args
         return "nki.jit has no options" if has_options else ""
     return f"{meaning} becomes nki.jit" if meaning else ""
+
+
+def report_written_files(text: str, report: MigrationReport) -> None:
+    """Leave to a person each wrapper that writes a file or a folder which other code of the text names, too:
+    ``nki.jit`` writes no file."""
+    tree, names = ast.parse(text), Names(text)
+    wrappers = [(meaning, node) for node in ast.walk(tree) if isinstance(node, ast.Call)
+                and (meaning := _meaning(node.func, names)) in WRAPPERS]
+    inside = {id(part) for _, wrapper in wrappers for part in ast.walk(wrapper)}
+    variables = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    variables |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    read = {key for node in ast.walk(tree) if id(node) not in inside for key in _names_of_files(node, variables)}
+    for meaning, wrapper in wrappers:
+        options = [f"{option.arg}={ast.unparse(option.value)}" for option in wrapper.keywords
+                   if option.arg in FILES and read & _files_of(option.value, variables)]
+        if options:
+            report.add_manual(wrapper.lineno, (
+                f"{meaning} writes {' and '.join(options)}, which other code reads, and nki.jit writes no file: "
+                "compile the kernel with nki.framework.compiled.CompileKernel(func=kernel, artifacts_dir=folder), and "
+                "profile folder/kernel.neff with neuron-explorer"))
+
+
+def _files_of(option: ast.expr, variables: set[str]) -> set[str]:
+    """Return the strings and the variables of an option, without those in a formatted string."""
+    formatted = {id(part) for node in ast.walk(option) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    return {key for node in ast.walk(option) if id(node) not in formatted for key in _names_of_files(node, variables)}
+
+
+def _meaning(function: ast.expr, names: Names) -> str:
+    """Return the public name of a function that is called by its name, else ""."""
+    is_name = isinstance(function, ast.Name | ast.Attribute)
+    return names.meaning(cst.parse_expression(ast.unparse(function))) if is_name else ""
+
+
+def _names_of_files(node: ast.AST, variables: set[str]) -> list[str]:
+    """Return the text of a string, or the name of one of the variables if the node reads it."""
+    match node:
+        case ast.Constant(value=str() as text) if text:
+            return [repr(text)]
+        case ast.Name(id=name, ctx=ast.Load()) if name in variables:
+            return [name]
+    return []

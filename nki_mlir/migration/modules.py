@@ -18,7 +18,7 @@ from nki_mlir.migration.facts import Fact, TileClass
 from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.host_methods import host_methods
 from nki_mlir.migration.kernel_aliases import UNCLEAR_LAUNCH, WRAPPERS, kernel_aliases, kernel_groups, wrapper_of
-from nki_mlir.migration.kernel_decorators import why_replaced
+from nki_mlir.migration.kernel_decorators import report_written_files, why_replaced
 from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
@@ -51,6 +51,7 @@ class SourceModule:
     """A source file, which ``text`` returns rewritten."""
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
+        report_written_files(text, report)
         beta_form = functions_in_beta_form(text)            # empty for a file that imports the beta generation
         text, without_calls = without_nki_calls(text, report)
         text, with_kernels = with_measured_kernels(text, report)
@@ -158,9 +159,8 @@ class SourceModule:
         self._index_vectors()
         self.find_grids()
         for name, node in self.classes.items():
-            if name in self.kernels.tile_classes:
-                continue
-            self.report.add_manual(self.line_of.get(id(node), 0), why_left(name))
+            if name not in self.kernels.tile_classes:
+                self.report.add_manual(self.line_of.get(id(node), 0), why_left(name))
 
     def rewrite_kernels(self) -> None:
         """Rewrite the kernels, and the functions that they call."""

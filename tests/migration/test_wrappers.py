@@ -63,6 +63,23 @@ def test_wrapper_without_a_kernel__is_left(line):
     assert text == line
 
 
+@pytest.mark.parametrize(("options", "rest", "written"), [
+    ("save_neff_name='k.neff'", "run(['neuron-profile', 'capture', '-n', 'k.neff'])", "save_neff_name='k.neff'"),
+    ("save_neff_name='k.neff', save_trace_name='k.ntff'", "show('k.ntff')", "save_trace_name='k.ntff'"),
+    ("artifacts_dir=str(folder), save_neff_name='k.neff'", "folder = mkdtemp()\nprint(os.listdir(folder))",
+     "artifacts_dir=str(folder)"),
+    ("save_neff_name='k.neff', save_trace_name='k.ntff'", "show('k.neff', 'k.ntff')",
+     "save_neff_name='k.neff' and save_trace_name='k.ntff'"),
+    ("save_neff_name='k.neff'", "baremetal(body, save_neff_name='k.neff')(x)", ""),
+    ("artifacts_dir=os.getcwd()", "print(os.environ)", ""),
+    ("save_neff_name=f'{n}.neff'", "n = 3\nprint(n)", "")])
+def test_file_that_other_code_reads__is_left(options, rest, written):
+    report = MigrationReport("f.py")
+    text = rewritten(HEAD.replace("def body", f"@baremetal({options})\ndef body") + f"{rest}\n", report)
+    left = [(entry.line, entry.text.partition(", which other code reads")[0]) for entry in report.entries if entry.left]
+    assert left == ([(6, f"nki.baremetal writes {written}")] if written else []) and "@nki.jit\ndef body" in text
+
+
 MEASURED = '''import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
