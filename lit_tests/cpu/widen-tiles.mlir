@@ -55,7 +55,7 @@ func.func @product(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"}, %y: 
 // A tile that a computation updates in place stays: its old elements are narrow.
 // CHECK-LABEL: func.func @updated(
 // CHECK:         memref.alloc() : memref<{{.*}}xbf16, "sbuf">
-// CHECK:         "scalar.activation"
+// CHECK:         "scalar.activation"(%{{.*}}) {fn = "exp"} : (f32) -> f32
 // CHECK:         "scalar.convert"(%{{.*}}) : (f32) -> bf16
 func.func @updated(%a: !left {nki.name = "a"}, %b: !right {nki.name = "b"}, %y: !sums {nki.name = "y"}) {
   %tile = memref.alloc() : !tile

@@ -228,13 +228,13 @@ def test_segments_know_which_result_an_operand_is():
     assert trace.segment(*marks[:2]) != trace.segment(*marks[1:])
 
 
-def test_operations_that_are_settled_or_erased():
+def test_operations_that_are_cleared_or_erased():
     x = object()
     trace, marks = recorded(body(x), body(x))
     entries = list(trace.entries)
     trace.erase_from(marks[1])
     assert [getattr(e, "erased", None) for e in entries] == [False, None, False, True, None, True] and trace.mark() == 3
-    trace.settle()
+    trace.clear_entries()
     assert trace.mark() == 3 and not trace.entries
     more = body(x)
     for entry in more:

@@ -42,7 +42,7 @@ class Run:
 
     def note(self, op, *views, line=None, name="op", **column):
         self.line = self.line + 1 if line is None else line
-        self.stores.note(op, views, (at(self.line, **column), name))
+        self.stores.record(op, views, (at(self.line, **column), name))
 
     def memset(self, dst, mask=(), limits=(), **where):
         self.note(MemsetOp(dst=tile_of(dst, {}), value=0.0, mask=mask, limits=limits), dst, **where)
@@ -118,7 +118,7 @@ def test_loops_that_did_not_run__may_read_what_is_unread():
 def test_overwritten_without_a_location__has_no_line():
     run, t = Run(), buffer("t")
     run.memset(view(t))
-    run.stores.note(MemsetOp(dst=tile_of(view(t), {}), value=0.0), [view(t)], (None, "op"))
+    run.stores.record(MemsetOp(dst=tile_of(view(t), {}), value=0.0), [view(t)], (None, "op"))
     assert "is overwritten at line ? before" in run.stores.findings(True)[0].message
 
 

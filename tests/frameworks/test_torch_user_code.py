@@ -351,10 +351,10 @@ def test_error__number_in_a_tensor():
         kernels.scaled(A, torch.tensor(2.0))
 
 
-def test_tensors_that_a_kernel_reads__are_noted_though_they_have_the_id_of_an_earlier_one():
+def test_tensors_that_a_kernel_reads__are_recorded_though_they_have_the_id_of_an_earlier_one():
     read = TensorsRead()
     for _ in range(50):
         tensor = torch.ones(2)
-        read.note([tensor])
+        read.record([tensor])
         assert any(reference() is tensor for reference, _ in read.states)
         del tensor

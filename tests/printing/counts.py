@@ -53,13 +53,15 @@ def instructions(launched, arrays) -> Counter[str]:
     """How many of each instruction engines and queues run, for all programs of a launch.
 
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
-    capture of the current generation adds, nor what computes elements that nothing reads, which no text has.
+    capture of the current generation adds, nor what computes elements that nothing reads, which no text has. The code
+    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that.
     """
     captured = launched.lower(*arrays).specialization
     modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
     variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
     cores = tuple(range(*CORES)) if has_cores(captured) else ()
-    return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, Emission(), cores)
+    optimized = Emission(kernel_as_written=False)
+    return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, optimized, cores)
                    for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 
 

@@ -68,9 +68,9 @@ def test_legal_starts(start, count):
 def test_start_partition(start, count, legal):
     with pytest.raises(StartPartition) as error:
         activation(f"{start}, 0", count)
-    assert error.value.headline == (f"operand 'dst' of 'activation' begins at partition {start} and has {count} "
-                                    "partitions")
-    assert f"the scalar engine begins {count} partitions only at {legal}" in str(error.value)
+    rows = "1 partition" if count == 1 else f"{count} partitions"
+    assert error.value.headline == f"operand 'dst' of 'activation' begins at partition {start} and has {rows}"
+    assert f"the scalar engine begins {rows} only at {legal}" in str(error.value)
     assert str(error.value.at) == "kernel.py:3:7"
 
 

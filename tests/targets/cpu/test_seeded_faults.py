@@ -596,7 +596,7 @@ def test_seeded_fault_of_copy_words__reads_a_tile_that_has_changed(monkeypatch: 
     """The FileCheck test's first function, in which the tile is written once more before its transposed copy is
     joined."""
     text = (Path(__file__).parents[3] / "lit_tests/cpu/copy-words.mlir").read_text(encoding="utf-8")
-    text = text[:text.index("func.func @apart(")]
+    text = text[:text.index("func.func @neighbors_of_floats(")]
     changed = text.replace(COPIED_BACK, COPIED_BACK + "linalg.copy ins(%z : !input) outs(%rows : !rows)\n").replace(
         "%y: !words", '%z: !input {nki.name = "z"}, %y: !words')
     x = np.arange(2048, dtype=np.uint16).reshape(32, 64) + 7
