@@ -6,6 +6,7 @@ calls, and of the language's functions, which the new text calls through ``nl`` 
 """
 
 import ast
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -71,8 +72,20 @@ def _without_spare(node: Node, names: Sequence[cst.ImportAlias],
 
 def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) -> int:
     """Return the index at which to insert an import: that of a module of ``nki`` follows the imports of ``nki`` that
-    sort before it, any other is at ``first``."""
+    sort before it, any other is at ``first``, but outside of the standard library behind that library's imports."""
     lines = [MODULE.code_for_node(s).strip().splitlines()[-1] if isinstance(s, cst.SimpleStatementLine) else ""
              for s in body]
     before = [k + 1 for k, line in enumerate(lines) if line.startswith("import nki") and line < text]
-    return max(before, default=first) if text.startswith("import nki.") else first
+    if text.startswith("import nki.") and before:
+        return max(before)
+    at = first
+    while not _is_of_standard_library(text) and at < len(lines) and _is_of_standard_library(lines[at]):
+        at += 1
+    begins_group = first < at < len(lines) and lines[at].startswith(("import ", "from ")) and "\n" in (
+        MODULE.code_for_node(body[at]).partition(lines[at])[0])
+    return at + begins_group
+
+
+def _is_of_standard_library(line: str) -> bool:
+    words = line.split()
+    return len(words) > 1 and words[0] in ("import", "from") and words[1].partition(".")[0] in sys.stdlib_module_names

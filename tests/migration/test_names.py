@@ -198,6 +198,8 @@ def test_variables_are_replaced__in_their_parentheses(text, value, expected):
 
 @pytest.mark.parametrize("imports, text, position", [
     (["import nki", "import nki.language as nl"], "import nki.isa as nisa", 1), (["import nki.isa as nisa"], "import math", 0),
-    (["import nki", "import nki.isa as nisa"], "import nki.language as nl", 2), (["import os"], "import nki.isa as nisa", 0)])
+    (["import nki", "import nki.isa as nisa"], "import nki.language as nl", 2), (["import os"], "import nki.isa as nisa", 1),
+    (["import os", "import sys", "import numpy as np"], "import nki", 2), (["import os", "import numpy as np"], "import math", 0),
+    (["import os", "\n# arrays\nimport numpy as np"], "import nki", 2), (["import numpy as np", "import os"], "import nki", 0)])
 def test_new_imports_follow_those_of_their_package(imports, text, position):
     assert import_position(text, [cst.parse_statement(line) for line in imports], 0) == position
