@@ -130,8 +130,7 @@ def with_measured_kernels(text: str, report: MigrationReport) -> tuple[str, Call
 
 
 def _is_benchmark(node: ast.expr, names: Names) -> bool:
-    return isinstance(node, ast.Name | ast.Attribute) and names.meaning(
-        cst.parse_expression(ast.unparse(node))) == "nki.benchmark"
+    return names.meaning(node) == "nki.benchmark"
 
 
 def _reads_of(function: ast.FunctionDef, outer: ast.FunctionDef) -> list[ast.Name]:

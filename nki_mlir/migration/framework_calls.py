@@ -114,8 +114,7 @@ class FrameworkCalls:
 
     def meaning(self, node: ast.expr) -> str:
         """Return ``nki.jit`` for every node that means it, else an empty text."""
-        return self.names.meaning(cst.parse_expression(ast.unparse(node))) if isinstance(
-            node, ast.Name | ast.Attribute) else ""
+        return self.names.meaning(node)
 
     def kernel_name(self, call: ast.Call) -> str:
         """Return the name of the function of this file that a call runs, also through ``functools.partial``; else

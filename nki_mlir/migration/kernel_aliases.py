@@ -46,7 +46,7 @@ def _kernel(value: ast.expr, names: Names, wrappers: Set[str]) -> str:
     """Return the name of the kernel in a value, without a wrapper around it; "" for other values."""
     if isinstance(value, ast.Call) and value.args:
         function = value.func.func if isinstance(value.func, ast.Call) else value.func
-        if names.meaning(cst.parse_expression(ast.unparse(function))) not in wrappers:
+        if names.meaning(function) not in wrappers:
             return ""
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else ""

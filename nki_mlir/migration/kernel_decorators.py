@@ -7,6 +7,7 @@ import libcst as cst
 
 from nki_mlir.migration.kernel_aliases import WRAPPERS
 from nki_mlir.migration.names import Names
+from nki_mlir.migration.python_trees import python_tree, tree_names, walked
 from nki_mlir.migration.report import MigrationReport
 
 FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "working_directory")     # options that name files
@@ -29,13 +30,12 @@ def why_replaced(decorator: cst.Decorator, meaning: str, is_launched: bool) -> s
 def report_written_files(text: str, report: MigrationReport) -> None:
     """Leave to a person each wrapper that writes a file or a folder which other code of the text names, too:
     ``nki.jit`` writes no file."""
-    tree, names = ast.parse(text), Names(text)
-    wrappers = [(meaning, node) for node in ast.walk(tree) if isinstance(node, ast.Call)
-                and (meaning := _meaning(node.func, names)) in WRAPPERS]
+    tree, names = python_tree(text), Names(text)
+    wrappers = [(meaning, node) for node in walked(tree) if isinstance(node, ast.Call)
+                and (meaning := names.meaning(node.func)) in WRAPPERS]
     inside = {id(part) for _, wrapper in wrappers for part in ast.walk(wrapper)}
-    variables = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    variables |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    read = {key for node in ast.walk(tree) if id(node) not in inside for key in _names_of_files(node, variables)}
+    variables = tree_names(tree, context=ast.Store) | {n.arg for n in walked(tree) if isinstance(n, ast.arg)}
+    read = {key for node in walked(tree) if id(node) not in inside for key in _names_of_files(node, variables)}
     for meaning, wrapper in wrappers:
         options = [f"{option.arg}={ast.unparse(option.value)}" for option in wrapper.keywords
                    if option.arg in FILES and read & _files_of(option.value, variables)]
@@ -50,12 +50,6 @@ def _files_of(option: ast.expr, variables: set[str]) -> set[str]:
     """Return the strings and the variables of an option, without those in a formatted string."""
     formatted = {id(part) for node in ast.walk(option) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     return {key for node in ast.walk(option) if id(node) not in formatted for key in _names_of_files(node, variables)}
-
-
-def _meaning(function: ast.expr, names: Names) -> str:
-    """Return the public name of a function that is called by its name, else ""."""
-    is_name = isinstance(function, ast.Name | ast.Attribute)
-    return names.meaning(cst.parse_expression(ast.unparse(function))) if is_name else ""
 
 
 def _names_of_files(node: ast.AST, variables: set[str]) -> list[str]:

@@ -16,12 +16,10 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
-import libcst as cst
-
 from nki_mlir.language.signatures.table import BETA, signatures
 from nki_mlir.migration.framework_calls import TextEdits
 from nki_mlir.migration.names import PACKAGES, Names
-from nki_mlir.migration.parameters import bound_names, dotted_like
+from nki_mlir.migration.parameters import bound_names
 from nki_mlir.migration.python_trees import parameters_of, tree_names
 from nki_mlir.migration.report import MigrationReport
 
@@ -121,7 +119,7 @@ class UnpackedOptions:
 
     def _default(self, call: ast.Call, key: str) -> str | None:
         """Return the default of a parameter of the function of the language that a call runs."""
-        meaning = self.names.meaning(cst.parse_expression(ast.unparse(call.func))) if dotted_like(call.func) else ""
+        meaning = self.names.meaning(call.func)
         package, _, name = meaning.partition(".")
         forms = signatures(f"{PATHS[package]}.{name}", BETA) if package in PATHS else ()
         return next((p.default or "None" for form in forms for p in form.parameters if p.name == key), None)

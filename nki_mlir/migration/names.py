@@ -35,13 +35,14 @@ RENAMED = {"Tensor": "NkiTensor", "tile_size.psum_fmax": "tile_size.psum_bank_fm
            "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
 
 
-def dotted(node: cst.BaseExpression) -> str | None:
-    """Return ``a.b.c`` for a name or for attributes of one."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        owner = dotted(node.value)
-        return None if owner is None else f"{owner}.{node.attr.value}"
+def dotted(node: cst.BaseExpression | ast.expr) -> str | None:
+    """Return ``a.b.c`` for a name or for attributes of one, in a tree of either kind."""
+    match node:
+        case cst.Name(value=name) | ast.Name(id=name):
+            return name
+        case cst.Attribute(value=owner, attr=cst.Name(value=attribute)) | ast.Attribute(value=owner, attr=attribute):
+            path = dotted(owner)
+            return None if path is None else f"{path}.{attribute}"
     return None
 
 
@@ -114,7 +115,7 @@ class Names:
         shorts = [(shortened(path), alias) for path, alias in imported]
         return all(short in ("nki", "nl", "nisa") and alias == self.alias(short) for short, alias in shorts)
 
-    def meaning(self, node: cst.BaseExpression) -> str:
+    def meaning(self, node: cst.BaseExpression | ast.expr) -> str:
         """Return the public name, such as ``nl.load``, that a node refers to, or an empty text."""
         path = dotted(node)
         if path is None:

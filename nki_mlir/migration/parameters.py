@@ -10,7 +10,7 @@ import libcst as cst
 
 from nki_mlir.language.functions import UNARY
 from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact, function_fact
-from nki_mlir.migration.names import Names
+from nki_mlir.migration.names import Names, dotted
 from nki_mlir.migration.python_trees import parameters_of, python_tree, walked
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
@@ -151,10 +151,7 @@ class Parameters:
 
     def meaning(self, node: ast.expr) -> str:
         """Return the public name that a name or attribute refers to, or ""."""
-        try:
-            return self.names.meaning(cst.parse_expression(ast.unparse(node)))
-        except cst.ParserSyntaxError:
-            return ""
+        return self.names.meaning(node)
 
     def facts(self, function: ast.FunctionDef, is_kernel: bool) -> dict[str, Fact]:
         """Return the fact about each parameter. A default does not show the kind of the number that a caller passes."""
@@ -235,7 +232,7 @@ class Parameters:
         values = [*node.args, *(k.value for k in node.keywords)]
         if not any(root(v) == name for v in values):
             return
-        meaning = self.meaning(node.func) if dotted_like(node.func) else ""
+        meaning = self.meaning(node.func)
         if meaning in FROM_HBM:
             named = [k.value for k in node.keywords if k.arg in ("src", "dst")]
             first = next(iter([*named, *node.args]), None)
@@ -246,7 +243,7 @@ class Parameters:
             direct = [v for v in values[:2] if isinstance(v, (ast.Name, ast.Subscript)) and root(v) == name]
             if direct:
                 kinds.add("tile")
-        elif dotted_like(node.func) and (name_of_callee := ast.unparse(node.func)) not in callers:
+        elif (name_of_callee := dotted(node.func)) is not None and name_of_callee not in callers:
             owner, function = self.imported.get(name_of_callee, (self, name_of_callee))
             callee = owner.functions.get(function)
             if callee is None:
@@ -255,13 +252,6 @@ class Parameters:
             for parameter, value in passed:
                 if parameter is not None and isinstance(value, ast.Name) and value.id == name:
                     kinds |= owner._kinds(callee, parameter, False, callers)
-
-
-def dotted_like(node: ast.expr) -> bool:
-    """Return whether a node is a name, or an attribute of a name (``a.b.c``)."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
 
 
 def _other_names(function: ast.FunctionDef, name: str) -> set[str]:
@@ -341,8 +331,8 @@ def _of_argument(value: ast.expr, names: Names) -> Fact:
             return NumberFact("int")
         case ast.Constant(value=float()):
             return NumberFact("float")
-        case ast.Name() | ast.Attribute() if dotted_like(value):
-            return function_fact(names.meaning(cst.parse_expression(ast.unparse(value))))
+        case ast.Name() | ast.Attribute():
+            return function_fact(names.meaning(value))
     return Fact()
 
 
