@@ -132,9 +132,11 @@ def test_jax__in_a_graph_that_runs_around_native_calls(jax, build):
     spread = build("spread", multicore=True).spread
     x = np.random.default_rng(1).standard_normal(96).astype(np.float32)
     program = jax.jit(lambda x: jax.numpy.sort(spread(x, 0)))
-    linked = LinkedProgram(program.lower(x).as_text())
+    text = program.lower(x).as_text()
+    linked = LinkedProgram(text)
     assert not linked.is_one_program
     assert np.array_equal(linked(x)[0], program(x))
+    assert np.array_equal(simulate_linked(text, [x])[0], program(x))        # a network of exchanges sorts
 
 
 @pytest.mark.jax
