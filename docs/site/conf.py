@@ -2,6 +2,7 @@
 """How Sphinx builds the site. ``make docs-site`` assembles the sources first (tools/docs_site/build.py)."""
 
 import os
+from pathlib import Path
 
 from nki_mlir.version import __version__
 
@@ -26,6 +27,7 @@ nb_number_source_lines = False
 html_theme = os.environ["SITE_THEME"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []} if html_theme == "furo" else {}
 html_show_sourcelink = False
 html_copy_source = False
