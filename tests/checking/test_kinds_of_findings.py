@@ -128,7 +128,7 @@ def beta_rows_scattered_to_one(x):
     return out
 
 
-@case("error", r"dynamic_write adds to out\[0, 0\] several times", "combine what has equal indices first")
+@case("error", r"dma_scatter adds to out\[0, 0\] several times", "combine what has equal indices first")
 @nki.jit
 def current_rows_added_to_one(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -149,7 +149,7 @@ def beta_rows_moved_down(x):
     return out
 
 
-@case("error", r"dynamic_read reads out\[0, 0\] for one element of its result", "write to another tensor")
+@case("error", r"dma_gather reads out\[0, 0\] for one element of its result", "write to another tensor")
 @nki.jit
 def current_rows_permuted_in_place(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)

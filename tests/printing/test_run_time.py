@@ -197,7 +197,25 @@ def test_run_time_addresses_are_access_patterns():
 
 def test_run_time_copies_of_a_named_engine_are_one_instruction():
     text = addressed.lower(X, ROWS, COUNT).as_text("nisa")
-    assert text.count("nisa.dynamic_") == 3 and "nisa.tensor_copy" not in text and 'engine = "vector"' in text
+    assert text.count("nisa.dynamic_") == 2 and text.count("nisa.dma_gather") == 1 and "nisa.tensor_copy" not in text
+    assert 'engine = "vector"' in text
+
+
+@nki.jit
+def rows_from_columns(x, rows):
+    out = nl.ndarray((2, 4, 6), nl.float32, buffer=nl.shared_hbm)
+    index = nl.load(rows)
+    for k in range(2):
+        nisa.dma_copy(out[k], x.ap([[8, 4], [1, 6]], offset=2 + k, vector_offset=index))
+    return out
+
+
+def test_rows_that_an_index_selects_are_gathered_where_all_are_in_the_tensor():
+    rows = np.minimum(ROWS, 62)                 # from column 3 on, row 63 has no 6 elements
+    expected = [X.reshape(-1)[rows * 8 + start + np.arange(6)] for start in (2, 3)]
+    checked(rows_from_columns, [X, rows], np.array(expected), EXECUTORS)
+    text = rows_from_columns.lower(X, rows).as_text("nki")
+    assert text.count("nisa.dma_gather") == text.count("nisa.dynamic_read") == 1
 
 
 @beta_nki.jit

@@ -16,7 +16,7 @@ from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import verifier
 from nki_mlir.dialects.access import HBM, dense
-from nki_mlir.dialects.nisa import dynamic_access, movement
+from nki_mlir.dialects.nisa import dynamic_access, indirect, movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
 from nki_mlir.language import instructions as core
@@ -24,6 +24,12 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import EmptyDimension, emit
 from nki_mlir.language.current import memory as memories
 from nki_mlir.language.current import write_history
+from nki_mlir.language.current.addressed_parts import (
+    every_partition,
+    partition_attributes,
+    pattern_attributes,
+    table_rows,
+)
 from nki_mlir.language.current.errors import core_rule, integer, invalid, not_a_tensor, of_core, require, unequal_sizes
 from nki_mlir.language.current.pairing import aligned, dma_views, how_to_fill
 from nki_mlir.language.current.tensor import NkiTensor
@@ -189,35 +195,6 @@ def index_view(indirection: memories.Indirection) -> View:
     return view.like(dims=(view.dims[0], Dim(0, view.dims[-1].free, prod(index.shape[1:]))))
 
 
-def pattern_attributes(tensor: NkiTensor, indirection: memories.Indirection) -> dict[str, object]:
-    """Return the attributes that locate the elements of a run-time pattern in a row of the view ``table_of``."""
-    steps = list(tensor.strides)
-    start = tensor.offset
-    if tensor.on_chip:
-        start, steps[0] = start % tensor.storage.row(tensor.dtype), 0
-    if indirection.kind == "vector":
-        steps[0] = 0
-    return {"start": start, "steps": tuple(0 if n == 1 else s for s, n in zip(steps, tensor.shape)),
-            "scale": indirection.scale, "extent": indirection.extent}
-
-
-def partition_attributes(tensor: NkiTensor, indirection: memories.Indirection) -> dict[str, object]:
-    """Return the attributes that locate the elements of an on-chip tensor whose partitions are indexed at run time."""
-    tensor.check_reach(free_only=True)
-    shape = tuple(tensor.shape)
-    steps = [0 if n == 1 or (k == 0 and indirection.kind == "vector") else s
-             for k, (s, n) in enumerate(zip(tensor.strides, shape))]
-    none = Index().spread(shape)
-    return {"position": Index(tensor.offset, {}, tuple(steps), shape), "first": none, "second": none,
-            "scales": (indirection.scale,), "extents": (indirection.extent,)}
-
-
-def every_partition(tensor: NkiTensor) -> View:
-    """Return a view of all partitions of an on-chip tensor's storage."""
-    dims = Dim(1, 0, tensor.storage.buffer.shape[0]), Dim(0, 1, tensor.storage.row(tensor.dtype))
-    return View(tensor.storage.buffer, Index(), Index(), dims, tensor.dtype)
-
-
 def group_size(op: str) -> int:
     return Machine.quadrant if op.startswith("nc_matmul") else Machine.gpsimd_group
 
@@ -226,6 +203,7 @@ def group_size(op: str) -> int:
 COLUMNS = dynamic_access.GatherColumnsOp, dynamic_access.ScatterColumnsOp
 ROWS = dynamic_access.DmaDynamicReadOp, dynamic_access.DmaDynamicWriteOp
 ELEMENTS = dynamic_access.DynamicReadOp, dynamic_access.DynamicWriteOp
+TABLE_ROWS = indirect.DmaGatherOp, indirect.DmaScatterOp
 
 
 def run_time_access(tensor: NkiTensor, group: int, **modes: str
@@ -242,6 +220,8 @@ def run_time_access(tensor: NkiTensor, group: int, **modes: str
     if tensor.on_chip and indirection.picks_rows:
         return (ROWS, every_partition(tensor), {"offset": index_view(indirection)},
                 modes | partition_attributes(tensor, indirection))
+    if (rows := table_rows(tensor, indirection)) is not None:
+        return TABLE_ROWS, rows, {"index": index_view(indirection)}, modes
     return (ELEMENTS, table_of(tensor), {"index": index_view(indirection)},
             modes | pattern_attributes(tensor, indirection))
 
