@@ -6,8 +6,8 @@
 var Scorer = {
   score: ([page, , , , score, , kind]) => {
     const heading = kind === "title" ? 100 : 0;
-    const order = [/^documents\/(changes|testing-records|decisions)/, /^reference\/.*values/, /^documents\//, /^reference\/(beta|dialects)/,
-                   /^reference\//, /^(guides|tutorials|install|index)/];
+    const order = [/^documents\/(changes|testing-records|decisions)/, /^reference\/.*values/, /^documents\//,
+                   /^reference\/(beta|dialects)/, /^reference\//, /^(guides|tutorials|install|index)/];
     return heading + score + order.findIndex((names) => names.test(page)) / order.length;
   },
   objNameMatch: 11,
