@@ -89,7 +89,7 @@ class FrameworkKernel:
 
     Arguments:
         func: the function or kernel
-        func_name: its name in the config; without it the function's
+        func_name: its name in the config; by default the function's name
         grid: extents of the launch
         kernel_return: False if the outputs are the last parameters; None leaves it to the kernel
         enable_cache: False captures the kernel again at each call

@@ -8,6 +8,7 @@ from typing import TextIO
 import numpy as np
 
 from nki_mlir.diagnostics import Location, line_prefix
+from nki_mlir.files import shown
 from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.stepping.debugger import NOT_FINITE, Breakpoint, Debugger, Quit
 from nki_mlir.stepping.moment import Moment, Table
@@ -35,8 +36,8 @@ class CommandError(Exception):
 
 
 def headline(moment: Moment, reason: str) -> str:
-    """Return one line that says where a run has stopped."""
-    where = line_prefix(moment.at)
+    """Return one line that says where a run has stopped, with a relative path below the current directory."""
+    where = line_prefix(moment.at and moment.at._replace(file=shown(moment.at.file)))
     return f"{where}{moment.text}  [{reason}]"
 
 

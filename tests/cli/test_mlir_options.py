@@ -198,6 +198,17 @@ def test_passes_of_mlir__mistakes(capsys, text, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name, fix", [
+    ("fuse-tiles", "run it on the module before, as the option --fuse-tiles, or use a pass"),
+    ("parallelise", "write parallelize, or use a pass"),
+    ("nosuch", "use a pass"),
+])
+def test_passes_of_the_cpu__mistakes(capsys, name, fix):
+    assert opt.main([f"--cpu-passes={name}", FILE]) == 1
+    assert capsys.readouterr().err == (f"error: '{name}' is not a pass of the CPU [NKI-CPU-PASS]\n"
+                                       f"  fix: {fix} that nki-opt --help lists at --cpu-passes\n")
+
+
 def test_pipeline__texts():
     assert split_pipeline("a, b{x=1 y={2,3}}") == [("a", ""), ("b", "x=1 y={2,3}")]
     assert split_pipeline("builtin.module(func.func(a,b),c)") == [("func.func(a,b)", ""), ("c", "")]

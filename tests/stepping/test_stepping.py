@@ -42,6 +42,12 @@ def test_breakpoint__stops_before_the_line(generation: str, on: str) -> None:
     assert f"> {line_of(f'LOG {generation}'):4} " in text
 
 
+def test_stop__below_the_current_directory_has_a_relative_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    first = session("current", "eager", "continue\n", Stops(watched=["shifted"])).partition(":")[0]
+    assert first == "kernels.py"
+
+
 @pytest.mark.parametrize("on", EXECUTORS)
 @pytest.mark.parametrize("generation", KERNELS)
 def test_watch__stops_where_the_variable_is_written(generation: str, on: str) -> None:

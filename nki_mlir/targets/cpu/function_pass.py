@@ -8,13 +8,28 @@ into records, rewrites them, and writes them back. When a kernel is compiled, al
 from importlib import import_module
 
 from nki_mlir.bindings import Module, ir
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.passes.pass_manager import Pass, PassObserver, UnknownPass, pass_named
+from nki_mlir.passes.pass_manager import Pass, PassObserver, file_names, pass_named
 from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.similar_names import nearest
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
 from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
 from nki_mlir.waist.nest_reader import Reader
+
+
+class UnknownFunctionPass(NkiMlirError):
+    code = "NKI-CPU-PASS"
+    message = "'{name}' is not a pass of the CPU"
+    fix = "use a pass that nki-opt --help lists at --cpu-passes"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        if file_names(name := self.values["name"]):
+            return "", f"run it on the module before, as the option --{name}, or {self.fix}"
+        near = nearest(name, NAMES)
+        return "", f"write {near}, or {self.fix}" if near else self.fix
 
 
 class FunctionPass(Pass):
@@ -38,7 +53,7 @@ class FunctionPass(Pass):
 def function_pass(name: str, options: str = "") -> FunctionPass:
     """Instantiate a pass with options written as ``name=value other=value``."""
     if name not in NAMES:
-        raise UnknownPass(name=name)
+        raise UnknownFunctionPass(name=name)
     import_module(f"nki_mlir.targets.cpu.passes.{name.replace('-', '_')}")       # faster than a search through files
     named = pass_named(name, options)
     assert isinstance(named, FunctionPass)
