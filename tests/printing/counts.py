@@ -54,13 +54,15 @@ def instructions(launched, arrays) -> Counter[str]:
 
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
     capture of the current generation adds, nor what computes elements that nothing reads, which no text has. The code
-    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that.
+    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that. Equal
+    instructions in another order may differ in which of them the search for the fastest order merges, so the code is
+    the one in which none are merged.
     """
     captured = launched.lower(*arrays).specialization
     modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
     variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
     cores = tuple(range(*CORES)) if has_cores(captured) else ()
-    optimized = Emission(kernel_as_written=False)
+    optimized = Emission(kernel_as_written=False, merge=False, merge_loads=False)
     return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, optimized, cores)
                    for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 
