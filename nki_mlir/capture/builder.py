@@ -199,7 +199,7 @@ class Builder:
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
         """Yield the numbers of an unrolled loop, and begin an iteration with each."""
         start = span.start if isinstance(span, range) else None
-        outside, loop = self.touches.turn, LoopRun(parallel, name, site=site, start=start)
+        outside, loop = self.touches.iteration, LoopRun(parallel, name, site=site, start=start)
         several = not isinstance(span, range) or len(span) > 1      # a single iteration races with none
         try:
             for number in span:
@@ -339,7 +339,7 @@ class Builder:
         """Check the device's rules, and perform an operation that has been verified."""
         if self.rules is not DeviceRules.OFF and not self.check_device(op, operands, operand_views, memo):
             return None
-        self.memory.use(operand_views)
+        self.memory.record_operands(operand_views)
         if op.mask:
             self.masking = True
         if self.masking and from_fresh(op, operands, operand_views) and has_domain(op):

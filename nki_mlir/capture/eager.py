@@ -12,7 +12,7 @@ import numpy as np
 from nki_mlir.capture.builder import Builder, Marks, Memo, Site
 from nki_mlir.capture.errors import NoRoomForTensor, OfAnotherCall
 from nki_mlir.capture.index import Symbol
-from nki_mlir.capture.iterations import LoopRun, Turn
+from nki_mlir.capture.iterations import EnclosingIteration, LoopRun
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.operands import Operands, Views
 from nki_mlir.capture.races.hazards import ProgramTouches, judge_loops, judge_programs, point_text
@@ -79,7 +79,7 @@ class EagerBuilder(Builder):
         self.launch = launch = launch or Launch()
         self.memos = launch.memos
         self.point, self.fill, self.unwritten = point, fill, UnwrittenTiles(elements_selected_by_data)
-        self.branches: list[Turn | None] = []       # the iteration around each open branch
+        self.branches: list[EnclosingIteration | None] = []       # the iteration around each open branch
         self.scope = object()               # scope of the tensors that this program creates
         self.operations_hash = 0            # equal for programs that do the same
         self.touches.selected_by_data = elements_selected_by_data
@@ -124,7 +124,7 @@ class EagerBuilder(Builder):
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
-                        role="output" if shared else "local", turn=self.touches.turn)
+                        role="output" if shared else "local", iteration=self.touches.iteration)
         if shared:
             buffer.shared = self.launch.shared.number(self.shared_key(name), shape, dtype, buffer.name)
         if buffer.shared in self.launch.memory:
@@ -210,8 +210,8 @@ class EagerBuilder(Builder):
             del self.branches[branches:]
 
     def enter_branch(self) -> None:
-        self.branches.append(self.touches.turn)
-        if self.touches.turn is not None:                # outside of loops capture knows the condition, too
+        self.branches.append(self.touches.iteration)
+        if self.touches.iteration is not None:                # outside of loops capture knows the condition, too
             self.touches.enter(LoopRun(False, ""), None)
 
     def leave_branch(self) -> None:
@@ -225,7 +225,7 @@ class EagerBuilder(Builder):
 
     def check_shared(self) -> None:
         super().check_shared()
-        self.launch.doubtful |= self.touches.turn is not None
+        self.launch.doubtful |= self.touches.iteration is not None
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 memo: Memo) -> None:
@@ -240,13 +240,13 @@ class EagerBuilder(Builder):
         if any([view.buffer.unwritten is not None for view in views]):
             self.follow_unwritten(op, operands, views)
         touches = self.touches
-        if touches.turn is not None or touches.several or op.acts_outside:
+        if touches.iteration is not None or touches.several or op.acts_outside:
             touches.performed(op, views, (), self.accumulating, ())
             if touches.several:
                 work_key = (id(memo), *values) if memo else (op.outline(), op.mask)
                 self.operations_hash = hash((self.operations_hash, *work_key))
         for view in views:
-            if view.buffer.turn is not None:
+            if view.buffer.iteration is not None:
                 self.note_for_capture(view.buffer)
 
     def follow_unwritten(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
@@ -262,7 +262,7 @@ class EagerBuilder(Builder):
     def note_for_capture(self, buffer: Buffer) -> None:
         """Mark the run doubtful if the iteration that allocated the buffer has ended: if the loop stays rolled, capture
         refuses to use the buffer."""
-        if buffer.turn is not None and buffer.turn.has_ended:
+        if buffer.iteration is not None and buffer.iteration.has_ended:
             self.launch.doubtful = True
 
 

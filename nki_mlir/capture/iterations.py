@@ -21,16 +21,16 @@ class LoopRun:
 
 
 @dataclass(eq=False)
-class Turn:
+class EnclosingIteration:
     """One iteration of a loop, by its number, or all iterations of a rolled loop (None). ``parallels`` counts the
     parallel loops around it.
 
-    In an eager run a branch inside a loop is a turn, too: of a loop that is not parallel.
+    In an eager run a branch inside a loop is an iteration, too: of a loop that is not parallel.
     """
 
     loop: LoopRun
     number: int | None
-    outside: "Turn | None"
+    outside: "EnclosingIteration | None"
     parallels: int = field(init=False)
     has_ended: bool = False
 
@@ -38,8 +38,8 @@ class Turn:
         self.parallels = self.loop.parallel + (self.outside.parallels if self.outside is not None else 0)
 
 
-def outward(turn: Turn | None) -> Iterator[Turn]:
+def enclosing_iterations(iteration: EnclosingIteration | None) -> Iterator[EnclosingIteration]:
     """Yield the iteration and the iterations around it, innermost first."""
-    while turn is not None:
-        yield turn
-        turn = turn.outside
+    while iteration is not None:
+        yield iteration
+        iteration = iteration.outside

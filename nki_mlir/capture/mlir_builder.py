@@ -78,7 +78,7 @@ class MlirBuilder(OperationEmitter):
             number = self.plan.shared.number(self.shared_key(key), shape, dtype, name)
             return self.shared_parameter(number, SharedTensor(shape, dtype, name))
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, LateValue(late=self.late), self.scopes[-1],
-                        turn=self.touches.turn)
+                        iteration=self.touches.iteration)
         if self.recorder is not None:
             self.recorder.allocated(buffer, is_plain)
         if private is not None:
@@ -173,7 +173,7 @@ class MlirBuilder(OperationEmitter):
                 self.out_of_scope(buffer)
         if (len(scopes) > 1 or self.grid) and not self.accumulating:
             self.dependences.check(op, views, symbols, scopes, self.open_programs())
-        if (self.touches.turn is not None or self.touches.several or op.acts_outside) and not self.replaying:
+        if (self.touches.iteration is not None or self.touches.several or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
         marks: dict[str, ir.Attribute] = {mark: self.unit for mark, of in MARKS.items() if self.properties.get(of)}
@@ -187,7 +187,7 @@ class MlirBuilder(OperationEmitter):
                 self.first_uses.allocated(waiting.buffer)
         elif waiting is not None:
             self.emit_waiting()                 # the operation may read the waiting one's result
-        self.first_uses.used(op, operands, views, scopes)
+        self.first_uses.record_operands(op, operands, views, scopes)
         if not waits:
             self.write(op, operands, memo, marks)
 
@@ -197,7 +197,7 @@ class MlirBuilder(OperationEmitter):
 
     def perform_again(self, op: Op, operands: Operands, views: Sequence[View], memo: Memo, at: Location) -> None:
         self.advance()
-        self.memory.use(views)
+        self.memory.record_operands(views)
         scope, opened = self.scopes[0], self.first_uses.open
         unsettled = False                       # whether a later capture may change the first use of a buffer
         for view in views:
@@ -206,7 +206,7 @@ class MlirBuilder(OperationEmitter):
             unsettled |= buffer in opened
         if self.grid:
             self.dependences.check(op, views, (), self.scopes, self.open_programs())
-        if self.touches.turn is not None or self.touches.several or op.acts_outside:
+        if self.touches.iteration is not None or self.touches.several or op.acts_outside:
             self.touches.performed(op, views, (), False, self.scopes)
         waiting = self.waiting
         waits = waiting is not None and waiting.writer is None and views[0].buffer is waiting.buffer
@@ -221,7 +221,7 @@ class MlirBuilder(OperationEmitter):
             self.emit_waiting()
             unsettled = True
         if unsettled:
-            self.first_uses.used(op, operands, views, self.scopes)
+            self.first_uses.record_operands(op, operands, views, self.scopes)
         if not waits:
             self.late.entries.append(DelayedOperation(op, operands, memo, NO_MARKS, at))
             self.trace.counted += 1
@@ -268,8 +268,8 @@ class MlirBuilder(OperationEmitter):
             return False
         self.waiting = self.last = None
         self.taken_back[result.buffer] = key
-        self.first_uses.forget(result.buffer)
-        self.memory.forget(result.buffer)
+        self.first_uses.remove_buffer(result.buffer)
+        self.memory.undo_allocation(result.buffer)
         return True
 
     def retarget(self, result: View, target: View, attributes: dict[str, object]) -> bool:
@@ -300,7 +300,7 @@ class MlirBuilder(OperationEmitter):
         self.trace.record(BlockArguments(block.arguments))
         symbol = Symbol(name or f"loop variable of line {site[1]}", span[0], span[-1], site, self,
                         block.arguments[0], span.step)
-        self.scopes.append(Scope(block, op, symbol, parallel=parallel, began=self.memory.begin()))
+        self.scopes.append(Scope(block, op, symbol, parallel=parallel, began=self.memory.begin_loop()))
         self.touches.enter(LoopRun(parallel, symbol.name, symbol), None)
         self.last = None
         return Index(0, {symbol: 1})
@@ -320,7 +320,7 @@ class MlirBuilder(OperationEmitter):
             "predicate": ir.IntegerAttr.get(self.make.i64, INTEGER_PREDICATES[comparison])}).results[0]
         self._op("scf.condition", [holds])
         self.scopes.pop()
-        self.scopes.append(Scope(after, loop, may_skip=may_skip, began=self.memory.begin()))
+        self.scopes.append(Scope(after, loop, may_skip=may_skip, began=self.memory.begin_loop()))
         self.last = None
         yield
         self._terminate()

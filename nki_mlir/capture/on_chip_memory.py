@@ -132,14 +132,14 @@ class OnChipMemory:
                                              memory=kind.space.upper(), limit=limit, target=self.machine.name))
         return None
 
-    def forget(self, buffer: Buffer) -> None:
+    def undo_allocation(self, buffer: Buffer) -> None:
         """Undo an allocation: the operation that made the tile has been removed."""
         tile = buffer.live_range
         if tile is not None:
             self.total[tile.kind.space] -= tile.kind.bytes
             tile.kind, tile.blocks = NO_ROOM[tile.kind.space], ()
 
-    def use(self, views: Sequence[View]) -> None:
+    def record_operands(self, views: Sequence[View]) -> None:
         """Note the operands of the next operation."""
         self.now = number = self.now + 1
         for view in views:
@@ -148,7 +148,7 @@ class OnChipMemory:
                 if not tile.first:
                     tile.first = number
 
-    def begin(self) -> int:
+    def begin_loop(self) -> int:
         """Begin a loop, and return the number of the operation that stands for its beginning."""
         self.now += 1
         return self.now

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nki_mlir.capture import errors, part_forms, strides
 from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere, shares_variable
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, refuse_one_dimension
-from nki_mlir.capture.iterations import Turn
+from nki_mlir.capture.iterations import EnclosingIteration
 from nki_mlir.capture.locations import user_frame, user_location
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, slice_span, substitute
 from nki_mlir.capture.view_rules import check_bits
@@ -53,7 +53,7 @@ class Buffer:
     read_at: Location | None = None     # where the kernel first reads it, for outputs that nothing has written before
     live_range: Any = None      # on chip (``on_chip_memory.OnChipTile``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
-    turn: Turn | None = None            # the iteration it was created in
+    iteration: EnclosingIteration | None = None            # the iteration it was created in
     is_written: bool = False    # an operation has written to it
 
 
@@ -302,7 +302,7 @@ class View:
         if new_dims is None:
             raise errors.BadReshape(what=f"a strided view of shape {self.shape} does not reshape to {shape} without a "
                                     "copy")
-        return self.settled("reshaped").like(dims=tuple(new_dims))
+        return self.with_constant_limits("reshaped").like(dims=tuple(new_dims))
 
     def reinterpreted(self, dtype: DType) -> "Self":
         """Return the same bytes as another dtype; the last dimension scales with the sizes."""
@@ -316,9 +316,9 @@ class View:
         dims = (*(Dim(d.partition, d.free * old // new, d.count) for d in outer),
                 Dim(0, 1, inner.count * old // new))
         free = Index(self.free.const * old // new, {s: c * old // new for s, c in self.free.symbols.items()})
-        return self.settled("read as another dtype").like(dims=dims, free=free, dtype=dtype)
+        return self.with_constant_limits("read as another dtype").like(dims=dims, free=free, dtype=dtype)
 
-    def settled(self, operation: str) -> "Self":
+    def with_constant_limits(self, operation: str) -> "Self":
         """Return the view with limits that have no axes, since the axes are about to change; the other limits must
         hold here and now."""
         if self.mask is not None and any(any(e.axes) for e, _ in self.mask.terms):

@@ -50,7 +50,7 @@ class FirstPart(NamedTuple):
     rows: range
     columns: range
 
-    def has(self, tile: Tile) -> bool:
+    def covers(self, tile: Tile) -> bool:
         """Return whether the writes cover a tile that another operation uses."""
         if tile.access.symbols_used():
             return False
@@ -103,11 +103,11 @@ class FirstUses:
         if buffer.space != HBM:
             self.open[buffer] = None
 
-    def forget(self, buffer: Buffer) -> None:
+    def remove_buffer(self, buffer: Buffer) -> None:
         self.open.pop(buffer, None)
         self.zeros.pop(buffer, None)
 
-    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Scope]) -> None:
+    def record_operands(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Scope]) -> None:
         """Record an operation's operands; ``scopes`` are the open blocks around the operation, outermost first."""
         for (field, tile), view in zip(operands, views):
             if view.buffer in self.open:
@@ -122,7 +122,7 @@ class FirstUses:
             read = True
         writes = field.writes and not read and not op.mask
         if isinstance(state, FirstPart):
-            if state.has(reached(op, field, tile)):
+            if state.covers(touched_part(op, field, tile)):
                 return
             covers: bool | Covering = False
             if writes and buffer.scope is scopes[-1] and (part := state.joined(tile)) is not None:
@@ -167,7 +167,7 @@ class FirstUses:
             write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
 
 
-def reached(op: Op, field: TileField, tile: Tile) -> Tile:
+def touched_part(op: Op, field: TileField, tile: Tile) -> Tile:
     """Return the part of an operand that the operation may touch: of a table, what its indices can select."""
     return op.reachable() if isinstance(op, DataAddressed) and field.name == op.addressed_by_data else tile
 

@@ -112,7 +112,7 @@ def run_named(module: Module, named: Sequence[tuple[str, str]], observer: PassOb
     run_passes(module, before, observer)
     # A module that this package did not write may have operations that the waist excludes.
     for item in passes_to_records(module) if after else ():
-        (observer or PassObserver()).around_module(item.name, module, item.run)
+        (observer or PassObserver()).observe_module(item.name, module, item.run)
     run_passes(module, after, observer)
 
 

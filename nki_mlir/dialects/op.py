@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
-from nki_mlir.dialects.interface_turns import slowest
+from nki_mlir.dialects.access_factors import slowest
 from nki_mlir.dialects.operation_kind import KIND, OperationKind, kind_of, same_value
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
@@ -361,8 +361,8 @@ class Op:
             return ISSUE
         if not self.law:
             raise InternalError(f"{self.full_name()} has no work")
-        turns = slowest(self.targets()[0][1], [tile for _, tile in self.sources()])
-        return Work(self.law, getattr(self, self.walked).free_elements, turns)
+        factor = slowest(self.targets()[0][1], [tile for _, tile in self.sources()])
+        return Work(self.law, getattr(self, self.walked).free_elements, factor)
 
     def busy_ns(self, machine: Machine) -> float:
         """Return the time in ns for which the engine is busy with the operation."""

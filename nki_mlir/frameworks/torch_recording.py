@@ -77,7 +77,7 @@ class Recorder(TorchDispatchMode):
         produced = [v for v in pytree.tree_leaves(results) if isinstance(v, torch.Tensor)]
         if produced and tensors and torch.Tag.nondeterministic_seeded not in func.tags:
             if len(self.calls) == MOST_CALLS:
-                self.forget()
+                self.clear()
             arguments, keywords = pytree.tree_map_only(torch.Tensor, self.origin_of, (args, kwargs))
             self.calls.append(Call(func, arguments, keywords, [torch.utils.weak.WeakIdRef(t) for t in produced]))
             for n, tensor in enumerate(produced):
@@ -116,9 +116,9 @@ class Recorder(TorchDispatchMode):
     def step(self) -> None:
         """Write the program of all live tensors at the end of a step."""
         self.write([tensor for call in self.calls for ref in call.alive if (tensor := ref()) is not None])
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop the recorded calls, so that all tensors are parameters of later calls."""
         self.calls.clear()
         self.parameters.clear()

@@ -158,7 +158,7 @@ def keep_padded(tiles: Tiles, machine: Machine, nest: TileNest) -> None:
         return
     for start, _ in convolution.images():
         for elements, part in convolution.form.parts(convolution.image, start):
-            tiles.cache.keep_image(elements, load_image(tiles, machine, convolution.form, start, part, source))
+            tiles.cache.retain_image(elements, load_image(tiles, machine, convolution.form, start, part, source))
 
 
 def fits(tiles: Tiles, convolution: Convolution, source: ImageSource) -> bool:

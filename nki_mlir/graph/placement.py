@@ -48,7 +48,7 @@ class Placement:
     def write(self, op: Operation, nest: TileNest, symbols: tuple[Value, ...], start: float | int | None) -> None:
         """Emit a nest before an operation. ``start`` is the initial value of a fold; if None, the fold starts from its
         output."""
-        self.tiles.cache.begin(op)
+        self.tiles.cache.advance_to(op)
         self.tiles.at(op, symbols)
         if not nest.reduced:
             if not isinstance(nest.body, trees.Input):
@@ -65,7 +65,7 @@ class Placement:
 
     def gather(self, op: Operation, gather: Gather) -> None:
         """Emit a gather before the operation that reads its result: first the row numbers, then the rows."""
-        self.tiles.cache.begin(op)
+        self.tiles.cache.advance_to(op)
         self.tiles.at(op, ())
         if gather.table.tile(()).access.symbols_used():
             raise Unsupported(feature="a gather of rows from a slice with a run-time start, as engine instructions",
@@ -190,7 +190,7 @@ class Placement:
             if all(self.tiles.has(box.inputs[0], box.extents) for box in boxes):
                 return self.move_tiles(boxes)
         nest = nest.arranged(None)
-        self.tiles.cache.forget(elements_of(nest.output.tile(nest.extents), self.tiles.symbols))
+        self.tiles.cache.invalidate(elements_of(nest.output.tile(nest.extents), self.tiles.symbols))
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def move_tiles(self, boxes: Sequence[TileNest]) -> None:

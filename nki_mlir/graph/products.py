@@ -170,7 +170,7 @@ def rows_together(tiles: Tiles, machine: Machine, operand: TileOperand, extents:
     if operand.strides[axis] != row or nbytes >= SHORT or count % machine.partitions:
         return 1
     first = operand.tile((machine.partitions, row)).patterned(dims=((row, machine.partitions), (1, row)))
-    if tiles.cache.has(elements_of(first, tiles.symbols)):
+    if tiles.cache.contains(elements_of(first, tiles.symbols)):
         return 1
     tiles_of_rows = count // machine.partitions
     return max(m for m in range(1, tiles_of_rows + 1) if tiles_of_rows % m == 0 and (m - 1) * nbytes < SHORT)
@@ -238,7 +238,7 @@ class Matrices:
         source = operand.tile((nest.extents[product.inner], nest.extents[other]), (product.inner, other))
         wide = source.patterned(dims=(source.access.dims[0], (step, count)))
         if count > (later + 1) * prod(n for _, n in steps) or count * source.dtype.itemsize * HELD > cache.bytes or (
-                cache.has(elements_of(wide, self.tiles.symbols))):
+                cache.contains(elements_of(wide, self.tiles.symbols))):
             return
         lane, lanes = source.access.dims[0]
         parts = [(first, source.patterned(free=source.access.free.plus(Linear(first * step)),
@@ -269,7 +269,7 @@ class Matrices:
             for k, window in enumerate(lane.windows(other, machine.partitions)):
                 part = window.inputs[number].tile((window.extents[other], counts[0]), (other, along))
                 parts.append((first + k * together * machine.partitions, part))
-        if not self.tiles.cache.has(elements_of(source, self.tiles.symbols)):
+        if not self.tiles.cache.contains(elements_of(source, self.tiles.symbols)):
             for _, part in parts:
                 self.load_complete_runs(part, number, other, together)
         return self.tiles.load_transposed(source, parts, together)
@@ -288,7 +288,7 @@ class Matrices:
         if free is not None and min(extents[free], most) * operand.dtype.itemsize >= SHORT:
             return                          # only the parts at the ends are short
         complete = complete_runs(source, operand, extents, axis, together)
-        if complete is not None and not cache.has(elements_of(source, symbols)) and not cache.has(
+        if complete is not None and not cache.contains(elements_of(source, symbols)) and not cache.contains(
                 elements_of(complete, symbols)):
             self.tiles.loaded(complete)
 

@@ -144,20 +144,20 @@ class TileCache:
         self.numbers: dict[Elements, list[int]] = {}        # memo: the operations that read some of the elements
         self.effects: dict[Operation, Effects] = {}         # memo: the effects of the graph's operations
 
-    def begin(self, op: Operation) -> None:
+    def advance_to(self, op: Operation) -> None:
         """Advance to an operation: forget the elements that the operations in between change, and the tiles that
         nothing reads from there on."""
         if self.block is None or op.block != self.block or self.numbers_of.get(op, -1) < self.at:
-            self.enter(op.block)
+            self.begin_block(op.block)
         number = self.numbers_of[op]
         for between in self.operations[self.at + 1:number]:
-            self.pass_by(between)
+            self.invalidate_effects(between)
         self.at = number
         if self.choices.readers:
             self.tiles, self.images = ({elements: tile for elements, tile in tiles.items()
                                         if self.next_reader(elements) < NEVER} for tiles in (self.tiles, self.images))
 
-    def enter(self, block: Block) -> None:
+    def begin_block(self, block: Block) -> None:
         """Begin at the first operation of another block."""
         self.tiles, self.images, self.block, self.at, self.readers, self.numbers = {}, {}, block, 0, {}, {}
         self.operations = [entry.operation for entry in block.operations]
@@ -187,15 +187,15 @@ class TileCache:
         following = bisect_left(numbers, self.at + later)
         return numbers[following] if following < len(numbers) else NEVER
 
-    def pass_by(self, op: Operation) -> None:
+    def invalidate_effects(self, op: Operation) -> None:
         if op.name in (*STRUCTURED, "memref.alloc") and all(
                 in_memory(v) for v in (*op.operands, *op.results)):
             if op.name in STRUCTURED:
-                self.forget(elements_in(op.operands[len(op.operands) - 1]))
+                self.invalidate(elements_in(op.operands[len(op.operands) - 1]))
         elif not op.name.startswith(HARMLESS):
             self.tiles, self.images = {}, {}
 
-    def forget(self, written: Elements) -> None:
+    def invalidate(self, written: Elements) -> None:
         """Forget the tiles of elements that an operation writes."""
         self.tiles, self.images = ({elements: tile for elements, tile in tiles.items()
                                     if not elements.region.overlaps(written.region)}
@@ -217,7 +217,7 @@ class TileCache:
                  if elements.buffer == target.buffer for row in STARTS if row < elements.access.dims[0][1])
         return next((part for part in parts if part is not None), None) if self.choices.later_rows else None
 
-    def has(self, elements: Elements) -> bool:
+    def contains(self, elements: Elements) -> bool:
         """Return whether the elements are on chip, in one tile or in several ones."""
         return self.find(elements) is not None or bool(self.cover(elements))
 
@@ -248,10 +248,10 @@ class TileCache:
 
     def stored(self, elements: Elements, tile: Tile) -> None:
         """Record that a tile has been stored to elements. Forget the tiles of overlapping elements."""
-        self.forget(elements)
-        self.keep(elements, tile)
+        self.invalidate(elements)
+        self.retain(elements, tile)
 
-    def keep(self, elements: Elements, tile: Tile, again: bool = True) -> None:
+    def retain(self, elements: Elements, tile: Tile, again: bool = True) -> None:
         """Keep a tile, or, if there is no room, those that are read earlier. Of tiles with the same next reader the
         oldest stay, because that operation reads them first. ``again``: the operation that is emitted may read it
         again."""
@@ -263,7 +263,7 @@ class TileCache:
             del self.tiles[max(reversed(self.tiles), key=self.next_reader) if self.choices.readers else next(
                 iter(self.tiles))]
 
-    def keep_image(self, elements: Elements, tile: Tile) -> None:
+    def retain_image(self, elements: Elements, tile: Tile) -> None:
         """Keep an image for the convolution that reads it next."""
         self.images[elements] = tile
 

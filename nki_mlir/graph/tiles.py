@@ -105,7 +105,7 @@ class Tiles:
         if tile is None:
             tile = self.buffer(source.shape, source.dtype)
             self.copy(tile, source)
-            self.cache.keep(elements, tile, again)
+            self.cache.retain(elements, tile, again)
         return tile
 
     def composed(self, source: Tile) -> Tile | None:
@@ -117,7 +117,7 @@ class Tiles:
         tile = self.buffer(source.shape, source.dtype)
         for part, (starts, counts) in boxes:
             self.copy(replace(tile, access=tile.access.box(starts, counts)), part)
-        self.cache.keep(elements, tile)
+        self.cache.retain(elements, tile)
         return tile
 
     def from_later_rows(self, source: Tile) -> Tile | None:
@@ -129,7 +129,7 @@ class Tiles:
             return None
         tile = self.buffer(source.shape, source.dtype)
         self.copy(tile, part)
-        self.cache.keep(elements, tile)
+        self.cache.retain(elements, tile)
         return tile
 
     def transposed(self, source: Tile) -> Tile | None:
@@ -142,14 +142,14 @@ class Tiles:
         """Return the tiles of the cache whose transposes are the parts of a tile; an empty list if the cache lacks one.
         """
         windows = rows_across(source, self.partitions) if self.choices.transpose else []
-        has_all = all(self.cache.has(elements_of(window, self.symbols)) for window in windows)
+        has_all = all(self.cache.contains(elements_of(window, self.symbols)) for window in windows)
         return windows if has_all else []
 
     def has(self, operand: TileOperand, extents: Sequence[int]) -> bool:
         """Return whether an on-chip tile has the elements that ``load`` would load."""
         axes = loaded_axes(operand, extents, 0)
         source = operand.tile([extents[a] for a in axes], axes)
-        return self.cache.has(elements_of(source, self.symbols))
+        return self.cache.contains(elements_of(source, self.symbols))
 
     def load_transposed(self, source: Tile, parts: Sequence[tuple[int, Tile]], step: int = 1) -> Tile:
         """Return an on-chip tile with the elements of an HBM tile, whose ``parts`` are loaded and transposed on chip.
@@ -164,7 +164,7 @@ class Tiles:
                 rows, columns = part.shape[::-1]
                 target = tile.patterned(free=tile.access.free.plus(Linear(start)), dims=((1, rows), (step, columns)))
                 self.copy(target, self.loaded(part), (1, 0))
-            self.cache.keep(elements, tile)
+            self.cache.retain(elements, tile)
         return tile
 
     def write(self, op: NisaOp) -> None:

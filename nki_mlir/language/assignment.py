@@ -50,7 +50,7 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         value = creation.located(ops.match_destination, value, target.shape, "assignment")
         # elements that are masked out stay
         if producer is not None and producer.is_masked and target.shape == value.shape:
-            target, value, mask = beside(producer, target), producer.operand, producer.where_written()
+            target, value, mask = with_dropped_axes(producer, target), producer.operand, producer.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
@@ -61,7 +61,7 @@ def last_result(value: object) -> LastResult | None:
     return producer if producer is not None and producer.result is value and builder.last is producer.op else None
 
 
-def beside(producer: LastResult, target: View) -> View:
+def with_dropped_axes(producer: LastResult, target: View) -> View:
     """Return the target with the axes that the result dropped from the operation's operand."""
     return target.with_unit_dims(producer.dropped, producer.operand.ndim) if producer.dropped else target
 
@@ -88,14 +88,16 @@ def perform_on(target: View, producer: LastResult) -> bool:
     """Perform an operation again with ``target`` as its destination; return whether that replaces the assignment."""
     builder = active()
     if producer.mask is None and not producer.states_transpose and builder.retarget(
-            producer.operand, beside(producer, target), producer.attributes):
+            producer.operand, with_dropped_axes(producer, target), producer.attributes):
         return True
     undone = builder.symbolic and builder.undo(producer.operand)
     if not undone and target.dtype is producer.result.dtype and not producer.is_masked:
-        builder.consider(producer.cls, producer.views, beside(producer, target), producer.mask, producer.attributes)
+        builder.consider(producer.cls, producer.views, with_dropped_axes(producer, target), producer.mask,
+                         producer.attributes)
         return False                    # the operation has run: a copy has the same bits
     with ops.stated_transpose() if producer.states_transpose else nullcontext():
-        emit_with(producer.cls, {**producer.views, "dst": beside(producer, target)}, producer.mask, producer.attributes)
+        views = {**producer.views, "dst": with_dropped_axes(producer, target)}
+        emit_with(producer.cls, views, producer.mask, producer.attributes)
     return True
 
 

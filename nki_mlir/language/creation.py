@@ -276,7 +276,7 @@ def partition_first(view: View) -> View:
     if at is None or not view.buffer.on_chip:
         return view
     dims = (view.dims[at], *view.dims[:at], *view.dims[at + 1:])
-    return view.settled("folded").like(dims=dims)
+    return view.with_constant_limits("folded").like(dims=dims)
 
 
 NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.index import Index, Mask
-from nki_mlir.capture.iterations import Turn, outward
+from nki_mlir.capture.iterations import EnclosingIteration, enclosing_iterations
 from nki_mlir.capture.locations import user_frame
 from nki_mlir.capture.tensor import View
 from nki_mlir.capture.tracing import Unassigned
@@ -42,7 +42,7 @@ class LoopReduction(Unassigned):
     first: object                  # whether this is the first iteration: True, False or a Mask on loop variables
     mask: object
     at: object                     # the key of the call (``call_of_kernel``)
-    outside: Turn | None           # the iteration around the reduced loops
+    outside: EnclosingIteration | None           # the iteration around the reduced loops
     numbers: tuple[int, ...]       # of the variables of loops that the builder does not run
 
     pass_instead: ClassVar = ReductionOperand.fix
@@ -65,7 +65,7 @@ class LoopReduction(Unassigned):
         begins = self.begins_again(None) and self.first is not False and not getattr(builder, "replaying", False)
         if begins or self.at not in tiles:
             buffer = builder.allocate_state(tuple(self.value.shape), self.value.dtype, builder.new_name(name))
-            buffer.turn = self.outside
+            buffer.iteration = self.outside
             builder.properties.setdefault("filled before a reduction", {})[buffer, self.at] = False
             tiles[self.at] = creation.tensor_of(buffer)
         tile: View = tiles[self.at]
@@ -107,21 +107,22 @@ def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = Non
     at = call_of_kernel()
     variables = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     is_first: Any = True
-    turns: list[Turn] = []
+    iterations: list[EnclosingIteration] = []
     numbers: list[int] = []             # variables of loops that the builder does not run
     for position, variable in enumerate(variables):
         index = Index.of(variable)
-        turn = turn_of((at, position), index)
-        if turn is not None:
-            turns.append(turn)
+        iteration = iteration_of((at, position), index)
+        if iteration is not None:
+            iterations.append(iteration)
         elif not index.symbols:
             numbers.append(index.const)
             continue
-        low = index.interval()[0] if index.symbols else turn.loop.start if turn is not None else None
+        low = index.interval()[0] if index.symbols else iteration.loop.start if iteration is not None else None
         condition = (index == low) if index.symbols else index.const == low
         is_first = condition if is_first is True else is_first & condition if condition is not False else False
     value = x if dtype is None else ops.copy(x, dtype=dtype)
-    outside = [turn.outside for turn in outward(active().touches.turn) if turn in turns][-1:]
+    outside = [iteration.outside for iteration in enclosing_iterations(active().touches.iteration)
+               if iteration in iterations][-1:]
     return LoopReduction(value, alu_token(op).name, is_first, mask, at, outside[0] if outside else None,
                          tuple(numbers))
 
@@ -132,18 +133,18 @@ def call_of_kernel() -> object:
     return frame and (frame.f_code, frame.f_lasti)
 
 
-def turn_of(key: object, variable: Index) -> Turn | None:
+def iteration_of(key: object, variable: Index) -> EnclosingIteration | None:
     """Return the current iteration of the loop that has this variable; None if the builder does not run it.
 
     ``key`` identifies the variable in the kernel's code. A number may be the current one of several loops: the calls
     with one key together show which of them has the variable.
     """
     sites = active().properties.setdefault("loops of reductions", {})
-    turns = [turn for turn in outward(active().touches.turn) if (
-        turn.loop.symbol in variable.symbols if variable.symbols else turn.number == variable.const)]
-    turns = [turn for turn in turns if turn.loop.site in sites.get(key, ())] or turns
-    sites[key] = {turn.loop.site for turn in turns}
-    return turns[0] if turns else None
+    iterations = [iteration for iteration in enclosing_iterations(active().touches.iteration) if (
+        iteration.loop.symbol in variable.symbols if variable.symbols else iteration.number == variable.const)]
+    iterations = [iteration for iteration in iterations if iteration.loop.site in sites.get(key, ())] or iterations
+    sites[key] = {iteration.loop.site for iteration in iterations}
+    return iterations[0] if iterations else None
 
 
 def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:

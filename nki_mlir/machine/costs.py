@@ -18,13 +18,13 @@ class Work(NamedTuple):
     """The work of an instruction, independent of any machine. ``law`` names the kind of work, with a variant after a
     dot.
 
-    ``elements`` is the number of elements in a partition that the engine processes. ``turns`` is the factor by which
+    ``elements`` is the number of elements in a partition that the engine processes. ``factor`` is that by which
     each takes longer because elements are apart in memory.
     """
 
     law: str
     elements: float = 0.0
-    turns: float = 1.0
+    factor: float = 1.0
 
 
 ISSUE = Work("issue")                   # the work of triggering a transfer
@@ -102,7 +102,7 @@ class EngineCosts(NamedTuple):
         """Return the cycles for which work occupies the engine."""
         law = self.law(work.law)
         least = self.least_cycles if law.least is None else law.least
-        cycles = law.per_element * work.elements * work.turns
+        cycles = law.per_element * work.elements * work.factor
         return float(law.passes * (max(least, cycles) + law.fixed) + self.overhead_cycles)
 
     def residual(self, work: Work, of_latency: bool) -> float:
@@ -114,7 +114,7 @@ class EngineCosts(NamedTuple):
             grows = law.result_per_element
             return combined(*parts, (grows * law.passes * work.elements, grows.residual))
         least = self.least_cycles if law.least is None else law.least
-        elements = law.per_element * work.elements * work.turns, law.per_element.residual
+        elements = law.per_element * work.elements * work.factor, law.per_element.residual
         parts = [(float(law.passes * law.fixed), law.fixed.residual),
                  (float(self.overhead_cycles), self.overhead_cycles.residual)]
         value, residual = max(elements, (float(least), least.residual))

@@ -132,7 +132,8 @@ class GridKernels(TileObjects):
         """Return loops over the programs around a body."""
         if has_reductions(body, self.reduced):
             try:
-                loops = ProgramLoops(variables[0], self.nl, self.nisa, self.fresh_name, self.reduced).around(body)
+                loops = ProgramLoops(variables[0], self.nl, self.nisa, self.fresh_name,
+                                     self.reduced).enclose_in_loops(body)
                 self.report.changed(self.reduction_line, "nl.all_reduce becomes a loop that combines the tiles of all "
                                                          "programs, between two loops over the programs")
                 return loops

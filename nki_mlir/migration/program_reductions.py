@@ -124,7 +124,7 @@ class ProgramLoops:
     dtypes: Mapping[str, str]
     lists: dict[str, str] = field(default_factory=dict)     # name of a value -> the list of all programs' values
 
-    def around(self, body: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+    def enclose_in_loops(self, body: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
         """Return loops around the statements between the reductions of a kernel's body, and the reductions. Raise
         ``LeftForAPerson`` if a value reaches a later loop that not every program has."""
         parts = self._parts(body)

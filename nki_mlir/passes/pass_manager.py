@@ -158,14 +158,14 @@ class PassObserver:
     def after(self, name: str, module: Callable[[], Module]) -> None:
         """Observe the module after a pass, once its result has been checked."""
 
-    def around(self, name: str, code: Code, run: Callable[[Code], None], module_of: Callable[[Code], Module]) -> None:
+    def observe(self, name: str, code: Code, run: Callable[[Code], None], module_of: Callable[[Code], Module]) -> None:
         """Run a pass between the two calls; ``module_of`` returns the module."""
         self.before(name, lambda: module_of(code))
         run(code)
         self.after(name, lambda: module_of(code))
 
-    def around_module(self, name: str, module: Module, run: Callable[[Module], None]) -> None:
-        self.around(name, module, run, lambda module: module)
+    def observe_module(self, name: str, module: Module, run: Callable[[Module], None]) -> None:
+        self.observe(name, module, run, lambda module: module)
 
 
 @alone
@@ -175,7 +175,7 @@ def run_passes(module: Module, passes: Sequence[Pass], observer: PassObserver | 
         if current.reads is not None and (k == 0 or passes[k - 1].writes is not current.reads):
             check_level(module, current.reads, f"before {current.name}")
         with phase(f"pass {current.name}, {k + 1} of {len(passes)}"):
-            (observer or PassObserver()).around_module(current.name, module, partial(_checked, current))
+            (observer or PassObserver()).observe_module(current.name, module, partial(_checked, current))
 
 
 def _checked(current: Pass, module: Module) -> None:

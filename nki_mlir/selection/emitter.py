@@ -81,7 +81,7 @@ class Emitter:
         if self.limits and op.iteration().extents == self.extents:
             op.limits = self.limits
         for piece in self.pieces(op):
-            self.reach(piece)
+            self.emit_with_copies(piece)
 
     def write(self, op: NisaOp) -> None:
         self.emitted.append(write_op(with_used_symbols(op), self.make, self.location, self.insertion_point))
@@ -133,7 +133,7 @@ class Emitter:
         crowded = max(0, len(free) - self.machine.free_dims_max)
         sizes = [1 if a in parallel[:crowded] else n for a, n in enumerate(extents)]
         for axis in parallel[crowded:]:
-            sizes[axis] = min(extents[axis], max(1, self.room(op, axis, sizes)))
+            sizes[axis] = min(extents[axis], max(1, self.step_limit(op, axis, sizes)))
         if sizes == list(extents):
             yield op
             return
@@ -145,7 +145,7 @@ class Emitter:
             limits = tuple(c._replace(form=c.form.moved(starts)) for c in op.limits)
             yield in_box(op, Box(starts, counts, ()), limits)
 
-    def room(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:
+    def step_limit(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:
         """Return the number of steps along an axis that patterns allow, if the other axes have these sizes."""
         room, axes = sizes[axis], op.iteration().axes
         for field, tile in op.operands():
@@ -156,7 +156,7 @@ class Emitter:
         return room
 
     # -- reach ---------------------------------------------------------------------------------------------------------
-    def reach(self, op: NisaOp) -> None:
+    def emit_with_copies(self, op: NisaOp) -> None:
         """Write an instruction, with operands copied to where its engine reaches them."""
         engine = op.runs_on
         if is_transfer(op):

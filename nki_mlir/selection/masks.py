@@ -349,4 +349,4 @@ class MaskedInstruction:
                     self.emitter.reachable(piece.dst) and self.emitter.reachable(piece.src)):
                 self.emitter.copy(piece.dst, piece.src)     # a transfer, which can begin at any partition
             else:
-                self.emitter.reach(piece)
+                self.emitter.emit_with_copies(piece)

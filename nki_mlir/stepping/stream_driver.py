@@ -54,7 +54,7 @@ class SteppedCore(Core, MachineView):
         registers = transfer.starts[2 * len(instruction.op.operands()):]
         moment = self.moment(text, instruction.op, instruction.location, registers)
         self.debugger.before(moment)
-        moved = super().move(transfer)
+        moved = super().transfer_data(transfer)
         self.debugger.after(moment)
         return moved
 
@@ -102,7 +102,7 @@ class SteppedCore(Core, MachineView):
         at, stream = self.pc[engine], self.streams[engine]
         if at >= len(stream):
             return "ended"
-        return f"{'' if self.ready(engine) else 'waits: '}{self.text_of(stream[at])}"
+        return f"{'' if self.can_start(engine) else 'waits: '}{self.text_of(stream[at])}"
 
     def text_of(self, instruction: Instruction) -> str:
         """Return an instruction as in assembly, without the comment that names its source."""

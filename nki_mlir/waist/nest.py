@@ -273,7 +273,7 @@ class Nest(Generic[AnyOperand]):
         order."""
         return list(Boxes(self, sizes))
 
-    def beside(self, other: "Nest[AnyOperand]") -> "Nest[AnyOperand]":
+    def joined_with(self, other: "Nest[AnyOperand]") -> "Nest[AnyOperand]":
         """Return one nest that computes both this nest and ``other``, which has the same extents and reduces nothing.
 
         Operands and steps of this nest come first. Neither nest has forms.

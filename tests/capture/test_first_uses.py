@@ -59,7 +59,7 @@ class Program:
         attributes = {"value": 0.0} if cls is MemsetOp else {"op": "add"} if cls is BinaryOp else chosen or {}
         op = cls(**{name: tile_of(v, position_of) for name, v in views.items()}, **attributes,
                  symbols=tuple(s.value for s in symbols), mask=MASK if mask else ())
-        self.uses.used(op, op.operands(), [views[field.name] for field, _ in op.operands()], self.scopes)
+        self.uses.record_operands(op, op.operands(), [views[field.name] for field, _ in op.operands()], self.scopes)
         sources = [v for name, v in views.items() if name != "dst" or reads_dst]
         self.bodies[-1].append(("op", views["dst"], sources, mask))
 
@@ -493,7 +493,7 @@ def test_state__begins_as_zeros_unless_it_is_overwritten():
 def test_buffer_in_hbm_and_one_that_is_forgotten__get_no_memset():
     program = Program()
     out, t = program.tile("hbm"), program.tile(zeroed=True)
-    program.uses.forget(t)
+    program.uses.remove_buffer(t)
     for buffer in (out, t):
         program.read(view(buffer))
     assert not program.uses.zeros

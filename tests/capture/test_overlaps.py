@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.capture.index import Index, Mask, Symbol, arange
-from nki_mlir.capture.iterations import LoopRun, Turn
+from nki_mlir.capture.iterations import EnclosingIteration, LoopRun
 from nki_mlir.capture.races.hazards import by_elements, first_element
 from nki_mlir.capture.races.overlaps import MOST_POINTS, DistinctPoints, common_element, happens
 from nki_mlir.capture.races.owners import AGAINST, Owners, is_pattern, patterns_of
@@ -37,9 +37,9 @@ def derived(index, kind, by):
     return Symbol(kind, *ends, (), None, parents=tuple(index.symbols), formula=(index, kind, by))
 
 
-def touch(buffer, dtype, free, dims, writes, conditions=(), turn=None):
+def touch(buffer, dtype, free, dims, writes, conditions=(), iteration=None):
     view = View(buffer, Index(), free, tuple(Dim(0, step, n) for step, n in dims), dtype)
-    return Touch(view, writes, False, True, (), None, tuple(conditions), turn, HERE, 0)
+    return Touch(view, writes, False, True, (), None, tuple(conditions), iteration, HERE, 0)
 
 
 def numbers(s):
@@ -122,7 +122,7 @@ def test_elements_of_numbered_iterations(case):
         for t in pair:
             symbols = {s: c for s, c in t.view.free.symbols.items() if s is inner}
             free = Index(t.view.free.const + k * t.view.free.symbols.get(loop, 0), symbols)
-            fixed = touch(t.view.buffer, t.view.dtype, free, [d[1:] for d in t.view.dims], t.writes, (), Turn(run, k, None))
+            fixed = touch(t.view.buffer, t.view.dtype, free, [d[1:] for d in t.view.dims], t.writes, (), EnclosingIteration(run, k, None))
             listed.append((fixed, k))
             touched = set().union(*(bytes_of(fixed, {inner: j}) for j in numbers(inner)))
             sets.setdefault(k, []).append(touched)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.dialects.interface_turns import turns_of
+from nki_mlir.dialects.access_factors import access_factor_of_dims
 from nki_mlir.machine import ENGINES, Cited, Engine, Work, machine_named
 from nki_mlir.machine.cited import DOCUMENT, FITTED, MEASURED, RESIDUALS, combined
 from nki_mlir.machine.costs import ISSUE, NOTHING
@@ -97,7 +97,7 @@ def test_parts_of_the_critical_path_have_residuals() -> None:
     ("trn2", Engine.VECTOR, Work("transpose", 32), (32 + 57) / 0.96, 98),
     ("trn2", Engine.VECTOR, Work("memset", 512), (0.8 * 512 + 57) / 0.96, 0),
     ("trn2", Engine.VECTOR, Work("tensor_copy.psum.bfloat16", 512), (256 + 57) / 0.96, 98),
-    ("trn2", Engine.VECTOR, Work("tensor_copy", 512, turns=2.0), (512 + 57) / 0.96, 98),
+    ("trn2", Engine.VECTOR, Work("tensor_copy", 512, factor=2.0), (512 + 57) / 0.96, 98),
     ("trn2", Engine.SCALAR, Work("activation", 512), (512 + 57) / 1.2, 143 + 103),
     ("trn2", Engine.SCALAR, Work("activation.copy", 512), (512 + 57) / 1.2, 143),
     ("trn2", Engine.SCALAR, Work("activation_reduce", 512), (512 + 57) / 1.2 + 185, 143),
@@ -168,13 +168,13 @@ LAWS = [(target, engine, law) for target in TARGETS for engine, costs in machine
 
 
 @given(st.sampled_from(LAWS), st.integers(0, 1 << 16), st.integers(0, 1 << 16), st.floats(1, 2), st.floats(1, 2))
-def test_more_work_never_takes_less(where: tuple[str, Engine, str], few: int, more: int, turns: float, further: float
+def test_more_work_never_takes_less(where: tuple[str, Engine, str], few: int, more: int, factor: float, further: float
                                     ) -> None:
     """Of elements, and of the distance between them: neither the engine nor its result."""
     target, engine, law = where
     machine = machine_named(target)
-    less = machine.cost(engine, Work(law, few, turns))
-    most = machine.cost(engine, Work(law, few + more, turns * further))
+    less = machine.cost(engine, Work(law, few, factor))
+    most = machine.cost(engine, Work(law, few + more, factor * further))
     assert less.busy <= most.busy and less.busy + less.result <= most.busy + most.result
 
 
@@ -201,7 +201,7 @@ def test_elements_of_16_bits_that_are_apart_are_no_faster_than_others(target: st
 
 @given(st.integers(1, 64), st.integers(0, 64), st.integers(2, 512), st.sampled_from([1, 2, 4]))
 def test_elements_that_are_further_apart_never_take_less(step: int, further: int, count: int, itemsize: int) -> None:
-    assert turns_of(((step, count),), itemsize) <= turns_of(((step + further, count),), itemsize)
+    assert access_factor_of_dims(((step, count),), itemsize) <= access_factor_of_dims(((step + further, count),), itemsize)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nki_mlir.capture.errors import UnexpectedOutputDependencies
 from nki_mlir.capture.index import Symbol
-from nki_mlir.capture.iterations import LoopRun, outward
+from nki_mlir.capture.iterations import LoopRun, enclosing_iterations
 from nki_mlir.capture.races.overlaps import DistinctPoints, common_element, element, roots_of
 from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, patterns_of
 from nki_mlir.capture.races.touches import Touch, Touches, written_at
@@ -80,7 +80,7 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
 
 def symbols_around(touch: Touch, loop: LoopRun) -> set[Symbol]:
     """Return the variables of the rolled loops outside of ``loop`` that the touch is in."""
-    loops = [turn.loop for turn in outward(touch.turn)]
+    loops = [iteration.loop for iteration in enclosing_iterations(touch.iteration)]
     return {around.symbol for around in loops[loops.index(loop) + 1:] if around.symbol is not None}
 
 
@@ -266,7 +266,7 @@ def unordered(a: Touch, b: Touch) -> bool:
 def has_unknown_epoch(touch: Touch) -> bool:
     """Return whether the touch is in a rolled loop with a barrier or collective inside, so that its epoch is not
     known."""
-    return any(turn.loop.has_barrier for turn in outward(touch.turn))
+    return any(iteration.loop.has_barrier for iteration in enclosing_iterations(touch.iteration))
 
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def distinct(listed: Sequence[Touch], numbers: dict[int, object]) -> list[Touch]
     for touch in listed:
         key: Hashable = touch
         if form_of(touch) is not None:
-            key = (written_at(touch.view), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
+            key = (written_at(touch.view), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.iteration,
                    numbers.get(id(touch)))
         first_of.setdefault(key, touch)
     return list(first_of.values())

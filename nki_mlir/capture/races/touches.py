@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nki_mlir.capture.affine import Symbol
-from nki_mlir.capture.iterations import LoopRun, Turn, outward
+from nki_mlir.capture.iterations import EnclosingIteration, LoopRun, enclosing_iterations
 from nki_mlir.capture.mask import Mask
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
@@ -55,7 +55,7 @@ class Touch:
     symbols: Sequence[Symbol]
     restriction: Restriction | None
     conditions: tuple[Mask, ...]
-    turn: Turn | None
+    iteration: EnclosingIteration | None
     at: Location
     epoch: int
     elements: np.ndarray | None = None
@@ -63,7 +63,8 @@ class Touch:
 
     def number_in(self, loop: LoopRun) -> int | None:
         """Return the number of the iteration of an enclosing loop; None if the loop is rolled."""
-        return next((turn.number for turn in outward(self.turn) if turn.loop is loop), None)
+        return next((iteration.number for iteration in enclosing_iterations(self.iteration)
+                     if iteration.loop is loop), None)
 
 
 class Performed(NamedTuple):
@@ -84,14 +85,14 @@ class Touches:
     """The touches of one program, or of all programs that a capture stands for.
 
     ``several``: the grid has more than one program. Others could touch the same memory only then, or inside a loop
-    (``turn``). ``locate(skip)`` returns the kernel's current location. ``selected_by_data``, where data are known,
+    (``iteration``). ``locate(skip)`` returns the kernel's current location. ``selected_by_data``, where data are known,
     returns the elements that they select.
     """
 
     def __init__(self, several: bool, locate: Callable[[int], Location]) -> None:
         self.several, self.locate = several, locate
         self.selected_by_data: Callable[[Op], np.ndarray] | None = None
-        self.turn: Turn | None = None
+        self.iteration: EnclosingIteration | None = None
         self.epoch = 0                  # number of times that the programs have met: at barriers and in collectives
         self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # memory that iterations share
         self.shared: list[Buffer] = []  # memory that all programs share, in order of allocation
@@ -100,16 +101,16 @@ class Touches:
         self.values: ValueNumbers | None = None        # where programs run, or are captured, one by one
 
     def enter(self, loop: LoopRun, number: int | None) -> None:
-        self.turn = Turn(loop, number, self.turn)
+        self.iteration = EnclosingIteration(loop, number, self.iteration)
 
     def leave(self) -> None:
-        assert self.turn is not None
-        self.turn = self.turn.outside
+        assert self.iteration is not None
+        self.iteration = self.iteration.outside
 
-    def end(self, outside: Turn | None) -> None:
+    def end(self, outside: EnclosingIteration | None) -> None:
         """Leave the iterations inside ``outside`` (inside the kernel if None), which have ended."""
-        while self.turn is not None and self.turn is not outside:
-            self.turn.has_ended = True
+        while self.iteration is not None and self.iteration is not outside:
+            self.iteration.has_ended = True
             self.leave()
 
     def constant(self, buffer: Buffer, array: np.ndarray) -> None:
@@ -134,8 +135,8 @@ class Touches:
         value = None
         if self.several and self.values is not None:
             value = self.values.performed(op, views, len(scopes) < 2, self.epoch)
-        turn = self.turn
-        inside = turn is not None and turn.parallels > 0
+        iteration = self.iteration
+        inside = iteration is not None and iteration.parallels > 0
         if not inside and not self.several:
             return
         performed: Performed | None = None
@@ -144,9 +145,10 @@ class Touches:
             if kind.name in REGISTERS:
                 continue                # the engine performs the operations on its registers in program order
             buffer = view.buffer
-            created_in = buffer.turn
+            created_in = buffer.iteration
             shared = self.several and buffer.role != "local"
-            if not shared and (not inside or turn.parallels == (created_in.parallels if created_in is not None else 0)):     # type: ignore[union-attr]
+            depth = created_in.parallels if created_in is not None else 0
+            if not shared and (not inside or iteration.parallels == depth):     # type: ignore[union-attr]
                 continue
             if performed is None:
                 performed = Performed(
@@ -158,7 +160,7 @@ class Touches:
             touch = self.of(performed, kind, view)
             if shared:
                 self.programs.setdefault(buffer, []).append(touch)
-            around = turn
+            around = iteration
             while around is not None and around is not created_in:
                 if around.loop.parallel:
                     self.loops.setdefault(around.loop, {}).setdefault(buffer, []).append(touch)
@@ -180,7 +182,7 @@ class Touches:
         if not fixed and self.selected_by_data is not None and restriction is None:
             elements = self.selected_by_data(op)
         exact = performed.sure and (fixed or elements is not None)
-        return Touch(view, kind.writes, adds, exact, counted, restriction, performed.conditions, self.turn,
+        return Touch(view, kind.writes, adds, exact, counted, restriction, performed.conditions, self.iteration,
                      performed.at, epoch, elements, performed.value)
 
     def synchronizes(self, op: Op) -> bool:
@@ -190,9 +192,9 @@ class Touches:
             return False
         self.epoch += 1
         rolled = False
-        for turn in outward(self.turn):
-            rolled |= turn.loop.symbol is not None
-            turn.loop.has_barrier |= rolled
+        for iteration in enclosing_iterations(self.iteration):
+            rolled |= iteration.loop.symbol is not None
+            iteration.loop.has_barrier |= rolled
         return True
 
 

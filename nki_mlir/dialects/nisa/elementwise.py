@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Linear, Tile
-from nki_mlir.dialects.interface_turns import adjacent, slowest, turns
+from nki_mlir.dialects.access_factors import access_factor, adjacent, slowest
 from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import In, InOut, NisaOp, Op, Out
 from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
@@ -89,7 +89,7 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
         simple = self.op in ("add", "multiply", "subtract")
         variant = of_dtype(self.dst, self.lhs, self.rhs) if simple else ""
         if mixed:                               # both are read at the same time
-            return Work("tensor_tensor.psum", n, max(turns(self.dst), turns(self.lhs), turns(self.rhs)))
+            return Work("tensor_tensor.psum", n, max(map(access_factor, (self.dst, self.lhs, self.rhs))))
         return Work(f"tensor_tensor{variant}", n, slowest(self.dst, (self.lhs, self.rhs)))
 
 

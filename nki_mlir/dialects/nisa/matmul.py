@@ -4,7 +4,7 @@
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
-from nki_mlir.dialects.interface_turns import turns
+from nki_mlir.dialects.access_factors import access_factor
 from nki_mlir.dialects.nki.matmul import SAME_CONTRACTION, MatrixProduct, contraction
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import In, Iteration, LoweringBuilder, NisaOp, Out
@@ -21,9 +21,9 @@ EIGHT_BITS = (FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 def work_of_product(law: str, stationary: Tile, moving: Tile) -> Work:
     """Return the work of a pass for each column of ``moving``. Weights load meanwhile; they take longer if they are
     apart in memory."""
-    columns, factor = moving.free_elements, turns(stationary)
+    columns, factor = moving.free_elements, access_factor(stationary)
     weights = stationary.free_elements * factor / columns if factor > 1 else 0.0
-    return Work(f"{law}.{moving.dtype}", columns, max(turns(moving), weights))
+    return Work(f"{law}.{moving.dtype}", columns, max(access_factor(moving), weights))
 
 
 class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
@@ -128,7 +128,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
         p, f = self.src.shape
         on_tensor = self.runs_on is Engine.TENSOR
         law = f"transpose.{self.src.dtype}" if on_tensor else "transpose"
-        return Work(law, p if on_tensor else f, turns(self.src))
+        return Work(law, p if on_tensor else f, access_factor(self.src))
 
 
 class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENSOR,), mnemonic="MATMUL_TRANSPOSE",

@@ -56,7 +56,7 @@ class Meeting(Opaque):
     def members(self, member: int) -> Sequence[int]:
         """Return the numbers of the members that ``member`` meets, including its own."""
 
-    def occasion(self) -> Hashable:
+    def exchange_key(self) -> Hashable:
         """Return a key that distinguishes exchanges between the same members."""
         return self.full_name()
 
@@ -74,8 +74,8 @@ class Meeting(Opaque):
         members = tuple(self.members(current.number))
         if current.number not in members:
             return None
-        occasion = (self.occasion(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
-        values = current.exchange(members, occasion, self.contribution(*sources), self.full_name())
+        key = (self.exchange_key(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
+        values = current.exchange(members, key, self.contribution(*sources), self.full_name())
         texts = [operands_text(value) for value in values]
         for member, text in zip(members, texts):
             if text != texts[0]:
@@ -145,7 +145,7 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
     def members(self, member: int) -> Sequence[int]:
         return sorted({member, self.send_to, self.receive_from})
 
-    def occasion(self) -> Hashable:
+    def exchange_key(self) -> Hashable:
         return self.full_name(), self.pipe
 
     def contribution(self, *sources: np.ndarray) -> tuple[int, np.ndarray]:

@@ -5,7 +5,7 @@ stream shuffle, gathers and transposing DMA, which move elements between partiti
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, SBUF
-from nki_mlir.dialects.interface_turns import slowest, turns
+from nki_mlir.dialects.access_factors import access_factor, slowest
 from nki_mlir.dialects.nisa.elementwise import of_tiles
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.opaque import PartitionWise
@@ -57,7 +57,7 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
     def work(self) -> Work:
         """The engine takes time for each element of ``dst``; zeros, and elements of 16 bits, are faster."""
         fast = self.value == 0 or self.dst.dtype.bits == 16
-        return Work("memset.fast" if fast else "memset", self.dst.free_elements, turns(self.dst))
+        return Work("memset.fast" if fast else "memset", self.dst.free_elements, access_factor(self.dst))
 
 
 class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):

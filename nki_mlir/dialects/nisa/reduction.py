@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from nki_mlir.dialects.access import Linear, Tile
-from nki_mlir.dialects.interface_turns import turns
+from nki_mlir.dialects.access_factors import access_factor
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, of_dtype
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, ReducingFree, reduce_keeping, sums_integers
@@ -57,7 +57,7 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
         """The engine takes time for each element of ``src``; sums and maxima of 16-bit elements are faster."""
         fast = self.op in ("add", "maximum")
         law = f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}"
-        return Work(law, self.src.free_elements, turns(self.src))
+        return Work(law, self.src.free_elements, access_factor(self.src))
 
 
 class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", engines=(GPSIMD,),

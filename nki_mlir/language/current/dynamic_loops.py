@@ -154,7 +154,7 @@ def nesting() -> Iterator[None]:
 def iteration(builder: Any, loop: LoopRun, number: int) -> Iterator[None]:
     """Mark the block as an iteration of a loop in simulation: like capture, the simulator then refuses tensors that the
     iteration creates and the kernel uses after it."""
-    outside = builder.touches.turn
+    outside = builder.touches.iteration
     builder.touches.enter(loop, number)
     try:
         yield

@@ -60,7 +60,7 @@ class EagerCore(EagerBuilder):
     def note_for_capture(self, buffer: Buffer) -> None:
         """Raise the error of a tensor that an iteration of a device loop created, and that the kernel uses after it.
         All other loops of this generation's kernels unroll."""
-        if buffer.turn is not None and buffer.turn.has_ended:
+        if buffer.iteration is not None and buffer.iteration.has_ended:
             raise of_core(OutOfScope(name=buffer.name))
 
 
@@ -128,7 +128,7 @@ class ExactMemory:
         self.copies: dict[int, dict[DType, np.ndarray]] = {}          # by address: all elements, read as a dtype
         self.ends: dict[int, weakref.ref[np.ndarray]] = {}
 
-    def beside(self, memory: np.ndarray) -> dict[DType, np.ndarray]:
+    def exact_copies(self, memory: np.ndarray) -> dict[DType, np.ndarray]:
         """Return the unrounded values of an array, by the dtype as which a step reads it. They are freed with the
         array."""
         at = address(memory)
@@ -138,7 +138,7 @@ class ExactMemory:
         return self.copies[at]
 
     def values(self, memory: np.ndarray, dtype: DType) -> np.ndarray:
-        copies = self.beside(memory)
+        copies = self.exact_copies(memory)
         if dtype not in copies:
             copies[dtype] = widened(flat_view(memory, dtype.numpy), dtype)
         return copies[dtype]
@@ -146,7 +146,7 @@ class ExactMemory:
     def perform(self, step: UnroundedStep, arrays: Arrays, values: Values = ()) -> None:
         step.run([a if low is None else self.values(a, low) for a, low in zip(arrays, step.low)], values)
         for k, dtype, pattern, exact in step.targets:
-            memory, copies = arrays[k], self.beside(arrays[k])
+            memory, copies = arrays[k], self.exact_copies(arrays[k])
             target = pattern.at(memory, values)
             if dtype in LOW:
                 target[...] = rounded(exact.at(copies[dtype], values), dtype)

@@ -47,7 +47,7 @@ def assign_offsets(ranges: Sequence[LiveRange]) -> int:
     live: list[tuple[int, int, int]] = []           # offset, end and last use of the buffers in use, by offset
     for buffer in sorted(ranges, key=lambda r: r.first):
         live = [neighbor for neighbor in live if neighbor[2] >= buffer.first]
-        offset, needed = 0, room(buffer.size)
+        offset, needed = 0, occupied_bytes(buffer.size)
         for start, end, _ in live:
             if start - offset >= needed:
                 break
@@ -58,7 +58,7 @@ def assign_offsets(ranges: Sequence[LiveRange]) -> int:
     return total
 
 
-def room(size: int) -> int:
+def occupied_bytes(size: int) -> int:
     """Return the bytes that a buffer occupies: a line more than a multiple of a page, since loads wait for stores at
     an equal offset in another page."""
     size = -(-size // host.LINE) * host.LINE

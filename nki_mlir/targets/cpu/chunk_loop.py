@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import AddressedNest, can_stream, does_stream, with_memory
-from nki_mlir.targets.cpu.assemble import room
+from nki_mlir.targets.cpu.assemble import occupied_bytes
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.schedule import ORDERLESS, parts_of, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
@@ -85,29 +85,29 @@ class ChunkLoop:
         for k in range(begin):
             self.code.emit(self.routines[k], *self.arguments(k, Linear()))
         with self.code.repeated(self.count) as chunk:
-            turn = following = Linear()
+            parity = following = Linear()
             if early is not None:
-                turn = self.code.computed("nki_andi", chunk, Linear(1))
+                parity = self.code.computed("nki_andi", chunk, Linear(1))
                 following = self.code.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
             for k in range(begin, len(self.calls) - 1):
                 if k == heavy:
-                    self.together(heavy, early, chunk, turn, following)
+                    self.together(heavy, early, chunk, parity, following)
                 else:
-                    self.code.emit(self.routines[k], *self.arguments(k, chunk, turn))
+                    self.code.emit(self.routines[k], *self.arguments(k, chunk, parity))
         self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
 
-    def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
+    def together(self, heavy: int, early: int | None, chunk: Linear, parity: Linear, following: Linear) -> None:
         """Emit the heaviest call as one routine with the last call of the previous chunk, if there is such a chunk, and
-        the early call of the next chunk. ``turn`` is the half of divided buffers that this chunk uses, ``following``
+        the early call of the next chunk. ``parity`` is the half of divided buffers that this chunk uses, ``following``
         the next chunk's number."""
-        chunk_call, last_call = (heavy, self.arguments(heavy, chunk, turn)), (-1,
+        chunk_call, last_call = (heavy, self.arguments(heavy, chunk, parity)), (-1,
                 self.arguments(-1, chunk.plus(Linear(-1))))
         early_calls = []
         if early is not None:
-            other_turn = Linear(1).plus(turn, -1)
+            other_parity = Linear(1).plus(parity, -1)
             for k in range(early):
-                self.code.emit(self.routines[k], *self.arguments(k, following, other_turn))
-            early_calls = [(early, self.arguments(early, following, other_turn))]
+                self.code.emit(self.routines[k], *self.arguments(k, following, other_parity))
+            early_calls = [(early, self.arguments(early, following, other_parity))]
         is_later = self.code.computed("nki_cmpi_sgt", chunk, Linear())
         branch = cpu.NativeBranch(is_later, otherwise=cpu.NativeBlock())
         self.code.add(branch)
@@ -133,13 +133,13 @@ class ChunkLoop:
                      for n, step in first_routine.use.ahead]
             use = replace(use, ahead=tuple(ahead),
                           streams=(*use.streams, *(len(nest.outputs) + n for n in routine.use.streams)))
-            nest = nest.beside(routine.nest)
+            nest = nest.joined_with(routine.nest)
         return AddressedNest(nest, use) if later_routines else self.routines[numbers[0]]
 
-    def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[cpu.Argument]:
+    def arguments(self, k: int, chunk: Linear, parity: Linear = Linear()) -> list[cpu.Argument]:
         """Return the arguments of a call for a chunk. Of a divided buffer it gets the first half, or the second half if
-        ``turn`` is 1."""
-        starts = [a.plus(turn, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
+        ``parity`` is 1."""
+        starts = [a.plus(parity, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
                   a.plus(chunk, 0 if region.root in self.common else step)                        # type: ignore[union-attr]
                   for a, step, region in zip(self.calls[k].arguments, self.parts[k].steps, self.calls[k].regions)]
         return [*starts, *self.calls[k].arguments[len(starts):]]
@@ -197,6 +197,6 @@ class ChunkLoop:
             return None
         for buffer in dict.fromkeys(earlier_roots):
             assert isinstance(buffer, cpu.ScratchBuffer)
-            self.halves[buffer] = room(buffer.size)
-            buffer.size += room(buffer.size)
+            self.halves[buffer] = occupied_bytes(buffer.size)
+            buffer.size += occupied_bytes(buffer.size)
         return early

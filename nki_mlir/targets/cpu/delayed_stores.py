@@ -48,7 +48,7 @@ class DelayedStores:
         results = self.body.nest.results
         return frozenset() if self.values is None else frozenset([results[output] for output in self.outputs])
 
-    def keep(self, output: int, point: Point) -> bool:
+    def carry(self, output: int, point: Point) -> bool:
         """Keep the value of an output for the next iteration; return whether its store is delayed."""
         if self.values is None or output not in self.outputs:
             return False

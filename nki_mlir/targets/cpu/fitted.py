@@ -68,7 +68,7 @@ class FittedFunction:
         return FITTED_TO_ZERO if self.is_zero else FITTED
 
 
-class Goals:
+class RoundingIntervals:
     """The finite arguments of a function, and the numbers that round to its value at each of them."""
 
     def __init__(self, table: np.ndarray) -> None:
@@ -86,14 +86,14 @@ class Goals:
         """Return coefficients for some arguments, by least squares. Arguments with large errors gain weight until all
         results round to the function's values."""
         arguments, low, high = self.arguments[chosen], self.low[chosen], self.high[chosen]
-        room = (high - low) / 2
-        goal, powers = (high + low) / 2 / room, np.stack([arguments ** (k + is_zero) for k in range(TERMS)], 1)
-        powers /= room[:, None]
-        size, weights, best, coefficients = np.abs(powers).max(0), np.ones(len(goal)), 1.0, None
+        half_width = (high - low) / 2
+        center, powers = (high + low) / 2 / half_width, np.stack([arguments ** (k + is_zero) for k in range(TERMS)], 1)
+        powers /= half_width[:, None]
+        size, weights, best, coefficients = np.abs(powers).max(0), np.ones(len(center)), 1.0, None
         for _ in range(ROUNDS):
             root = np.sqrt(weights)
-            solved = np.linalg.lstsq(powers / size * root[:, None], goal * root, rcond=None)[0] / size
-            errors = np.abs(powers @ solved - goal)
+            solved = np.linalg.lstsq(powers / size * root[:, None], center * root, rcond=None)[0] / size
+            errors = np.abs(powers @ solved - center)
             if errors.max() < best:
                 best, coefficients = errors.max(), solved
             if best < MARGIN:
@@ -143,11 +143,11 @@ def fit_of(function: Nest) -> FittedFunction | None:
     if any(operand.dtype is not BFLOAT16 for operand in function.operands):
         return None
     table = table_of(function)
-    goals, is_zero = Goals(table), not table[0]
-    if np.count_nonzero(np.abs(goals.arguments) < USUAL) < USUAL_COUNT:
+    intervals, is_zero = RoundingIntervals(table), not table[0]
+    if np.count_nonzero(np.abs(intervals.arguments) < USUAL) < USUAL_COUNT:
         return None                                 # results at some of these arguments are not finite
-    for segments in _choices(goals, is_zero):
-        rows = _rows(goals, segments, is_zero)
+    for segments in _choices(intervals, is_zero):
+        rows = _rows(intervals, segments, is_zero)
         if rows is not None:
             extended = np.zeros(FITTED_LENGTH, table.dtype)
             extended[:LENGTH] = table
@@ -160,9 +160,9 @@ def fit_of(function: Nest) -> FittedFunction | None:
     return None
 
 
-def _choices(goals: Goals, is_zero: bool) -> Iterator[Segments]:
+def _choices(intervals: RoundingIntervals, is_zero: bool) -> Iterator[Segments]:
     """Yield divisions of the arguments. Divisions with polynomials for the most arguments around 0 come first."""
-    low, high = (goals.begin_of_multiples(is_zero, sign) for sign in (-1, 1))
+    low, high = (intervals.begin_of_multiples(is_zero, sign) for sign in (-1, 1))
     choices = dict[Segments, float]()
     for of_1 in SEGMENTS_OF_1:
         middles = [SEGMENTS // 2]
@@ -174,16 +174,16 @@ def _choices(goals: Goals, is_zero: bool) -> Iterator[Segments]:
     return iter([s for s in sorted(choices, key=lambda s: -choices[s]) if choices[s] > USUAL])
 
 
-def _rows(goals: Goals, segments: Segments, is_zero: bool) -> np.ndarray | None:
+def _rows(intervals: RoundingIntervals, segments: Segments, is_zero: bool) -> np.ndarray | None:
     """Return the coefficients of each term for all segments; NaN for first and last segments that have none."""
-    rows, numbers = np.zeros((TERMS, SEGMENTS)), segments.numbers(goals.arguments)
+    rows, numbers = np.zeros((TERMS, SEGMENTS)), segments.numbers(intervals.arguments)
     for segment in range(SEGMENTS):
         chosen = numbers == segment
         if segment in (0, SEGMENTS - 1):
-            multiple = goals.multiple(chosen, is_zero)
+            multiple = intervals.multiple(chosen, is_zero)
             rows[:, segment] = np.nan if multiple is None else [multiple, *[0.0] * (TERMS - 1)]
             continue
-        fitted = goals.polynomial(chosen & (np.abs(goals.arguments) >= NEAR_ZERO), is_zero)
+        fitted = intervals.polynomial(chosen & (np.abs(intervals.arguments) >= NEAR_ZERO), is_zero)
         if fitted is None:
             return None
         rows[:, segment] = fitted

@@ -126,10 +126,10 @@ class ByteBox(NamedTuple):
             if step != line * rows:
                 return None
             rows *= count
-        return cls.around(offset, [(1, width), (line, rows)], line)
+        return cls.enclosing(offset, [(1, width), (line, rows)], line)
 
     @classmethod
-    def around(cls, offset: Linear, dims: Sequence[tuple[int, int]], line: int) -> "ByteBox | None":
+    def enclosing(cls, offset: Linear, dims: Sequence[tuple[int, int]], line: int) -> "ByteBox | None":
         """Return the smallest box with these bytes of a tile, whose rows are ``line`` bytes apart; None if they are not
         known or not in one."""
         if offset.symbols or offset.axes or offset.const < 0 or any(step < 0 for step, _ in dims):
@@ -139,9 +139,9 @@ class ByteBox(NamedTuple):
         along = sum([step * (count - 1) for step, count in dims if step % line])
         return cls(line, (row, row + down + 1), (column, column + along + 1)) if column + along < line else None
 
-    def has(self, offset: Linear, dims: Sequence[tuple[int, int]]) -> bool:
+    def contains(self, offset: Linear, dims: Sequence[tuple[int, int]]) -> bool:
         """Return whether all bytes at an offset, by a step and a count for each axis, are in the box."""
-        box = ByteBox.around(offset, dims, self.line)
+        box = ByteBox.enclosing(offset, dims, self.line)
         return box is not None and all(start <= first and last <= end for (start, end), (first, last) in (
             (self.rows, box.rows), (self.columns, box.columns)))
 
@@ -157,5 +157,5 @@ def written_box(call: OnRegions) -> ByteBox | None:
 
 def stays_inside(box: ByteBox, tile: ScratchBuffer, call: OnRegions) -> bool:
     """Return whether a computation uses only elements of a tile that are in a box."""
-    return all(box.has(region.offset, [(1, operand.dtype.itemsize), *dims_of(call.nest, number)])
+    return all(box.contains(region.offset, [(1, operand.dtype.itemsize), *dims_of(call.nest, number)])
                for number, (operand, region) in enumerate(zip(call.nest.operands, call.regions)) if region.root is tile)

@@ -78,4 +78,4 @@ def run_passes(function: NativeFunction, passes: list[FunctionPass], observer: P
             function_pass.rewrite(function)
         else:
             from nki_mlir.targets.cpu.native_writer import module_of  # start-up: only tools print modules
-            observer.around(function_pass.name, function, function_pass.rewrite, module_of)
+            observer.observe(function_pass.name, function, function_pass.rewrite, module_of)

@@ -115,7 +115,7 @@ def measured_once(measurement: str, measure: Callable[[], Sequence[float]]) -> l
     content = object_cache.find(key)
     if content is None:
         content = json.dumps([*measure()]).encode()
-        object_cache.keep(key, content)
+        object_cache.store(key, content)
     figures: list[float] = json.loads(content)
     return figures
 

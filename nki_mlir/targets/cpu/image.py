@@ -91,14 +91,14 @@ def key_of(modules: Sequence[Module], launch: object) -> str | None:
     return object_cache.key_of(digest.digest())
 
 
-def keep(key: str | None, image: KernelImage) -> None:
+def store(key: str | None, image: KernelImage) -> None:
     """Add an image to the cache, unless it is large, or needs code of this process."""
     if key is None or PYTHON in image.targets or sum(c.nbytes for c in image.constants) > MOST_BYTES:
         return
     sites = tuple((site.at and tuple(site.at), *site[1:]) for site in image.sites)
     plain: Any = (tuple(map(tuple, image.programs)), image.targets, tuple(c.tobytes() for c in image.constants), sites,
              image.arrays, image.parallel, image.pairs, image.unbounded, image.merged)
-    object_cache.keep(key, marshal.dumps(plain, WITHOUT_REFERENCES))
+    object_cache.store(key, marshal.dumps(plain, WITHOUT_REFERENCES))
 
 
 def find(key: str | None) -> KernelImage:

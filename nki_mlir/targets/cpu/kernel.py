@@ -14,7 +14,7 @@ import numpy as np
 from nki_mlir.alone import exclusive_property
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.targets import CapturedKernel
-from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, keep, key_of
+from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, key_of, store
 from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.interruption import INTERRUPTED
 from nki_mlir.targets.runtime.jit import find_batch
@@ -58,7 +58,7 @@ class NativeKernel:
             from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel from the cache does not need it
             self.image, self.hosts = image_of(modules, len(grid), may_alias)
             self.words = self.linked_programs()
-            keep(key, self.image)
+            store(key, self.image)
         programs = self.image.programs
         launched = (*grid[:-1], grid[-1] // self.image.merged) if grid else grid
         order = order[:prod(launched)]

@@ -139,10 +139,10 @@ class Loops:
         for output, values in pending.items():
             operand = self.nest.operands[inputs + output]
             for lane, value in enumerate(self.code.transposed(values)):
-                self.code.put(value, self.beside(inputs + output, point, lane), 1, operand.dtype, lanes, None)
+                self.code.put(value, self.lane_address(inputs + output, point, lane), 1, operand.dtype, lanes, None)
         return carried
 
-    def beside(self, operand: int, point: Point, lane: int) -> Value:
+    def lane_address(self, operand: int, point: Point, lane: int) -> Value:
         """Return the address of an operand's element in a lane."""
         tile = self.nest.operands[operand]
         step = tile.strides[self.plan.vector]                                              # type: ignore[index]
@@ -154,7 +154,7 @@ class Loops:
         Where rows lie on separate pages, the processor cannot predict the next row, so this prefetches the rows of
         a later block.
         """
-        tile, address = self.nest.operands[operand], self.beside(operand, point, lane)
+        tile, address = self.nest.operands[operand], self.lane_address(operand, point, lane)
         size = tile.dtype.itemsize
         if abs(tile.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]
             self.code.prefetch(address, BLOCKS_AHEAD * point.lanes * size, near=True)
@@ -340,7 +340,7 @@ class Loops:
             old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried) if k not in self.sums}
         point = self.advanced(point.with_values(old))
         for k, result in enumerate(nest.results):
-            if k not in plan.carried and not self.delayed.keep(k, point):
+            if k not in plan.carried and not self.delayed.carry(k, point):
                 self.put(point.values[result], k, point)
         if not plan.folds:
             return [self.added(old, point.values[self.sums[k]], point) if k in self.sums else
@@ -366,7 +366,7 @@ class Loops:
         slots_per_vector = sum(self.slots)
         partials = [self.partials(parts[k:k + slots_per_vector]) for k in range(0, len(parts), slots_per_vector)]
         for fold, *partials_of_fold in zip(plan.folds, *partials):
-            total = self.across(fold, self.tree(fold, self.registers(fold, partials_of_fold)))
+            total = self.reduce_lanes(fold, self.tree(fold, self.registers(fold, partials_of_fold)))
             old = self.fetch(first_output + fold.output, point)
             if fold.output in self.sums:
                 self.put(self.rounded(total, old), fold.output, point)
@@ -446,7 +446,7 @@ class Loops:
             parts = [self.combine(fold, a, b) for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) & ~1:]
         return parts[0]
 
-    def across(self, fold: Fold, value: Value) -> Value:
+    def reduce_lanes(self, fold: Fold, value: Value) -> Value:
         """Fold the lanes of a vector into one scalar, by halves."""
         vector, lanes = self.code.vector, self.lanes_of(value)
         while lanes > 1:

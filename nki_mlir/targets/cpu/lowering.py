@@ -95,7 +95,7 @@ def optimized(function: NativeFunction, passes: str | None = None, observer: Pas
 
 def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bool = False) -> Module:
     """Return a copy with structured operations, and with those that the interpreter runs for native code."""
-    copy, around = cloned(module), (observer or PassObserver()).around_module
+    copy, around = cloned(module), (observer or PassObserver()).observe_module
     if may_alias:
         for kernel in kernel_functions(copy):
             kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)

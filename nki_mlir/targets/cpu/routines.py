@@ -262,12 +262,12 @@ def _compile_batch(routines: Sequence[Routine]) -> None:
     _compiled.update((r, (batch, number)) for number, r in enumerate(routines))
 
 
-def forget() -> None:
+def clear_memo() -> None:
     """Clear the memo of compiled routines, so that later calls compile again; measurements need this. Code in use stays
     loaded."""
     with ALONE:
         _compiled.clear()
-        jit.forget()
+        jit.clear_memo()
 
 
 def vector_code(routines: Sequence[Routine], extra_text: str = "", observer: PassObserver | None = None) -> Module:

@@ -108,7 +108,8 @@ class FunctionCompiler:
         ends: dict[int, list[int]] = {}
         for slot, end in last_step.items():
             ends.setdefault(end, []).append(slot)
-        return [s for k, step in enumerate(compiled, 1) for s in (step, *([forget(ends[k])] if k in ends else []))]
+        return [s for k, step in enumerate(compiled, 1)
+                for s in (step, *([release_slots(ends[k])] if k in ends else []))]
 
     def step(self, node: waist.FunctionNode) -> Step:
         match node:
@@ -311,7 +312,7 @@ class TileStep:
         return source_location(self.at)
 
 
-def forget(slots: list[int]) -> Step:
+def release_slots(slots: list[int]) -> Step:
     def step(env: Env) -> None:
         for slot in slots:
             env[slot] = None

@@ -52,7 +52,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 
     def run(inputs: "Sequence[np.ndarray]", shared: "Sequence[np.ndarray]") -> None:
         for core in simulate_cores(programs, inputs, shared, executors=executors):
-            core.leave()
+            core.release_memory()
     return run
 
 

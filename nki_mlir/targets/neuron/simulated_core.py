@@ -118,7 +118,7 @@ class Core:
         self.waiting_transfers = 0                               # transfers that wait for other cores
         self.meetings: dict[Engine, tuple[ExchangeIncomplete, Location | None]] = {}   # what engines wait for
 
-    def leave(self) -> None:
+    def release_memory(self) -> None:
         """Make the on-chip memories available to another run of the program."""
         self.executors.spare.append({space: self.memory.pop(space) for space in (SBUF, PSUM)})
 
@@ -142,7 +142,7 @@ class Core:
             latest_written = max(latest_written, (high, number)) if is_written else latest_written
 
     # -- engines -------------------------------------------------------------------------------------------------------
-    def ready(self, engine: Engine) -> bool:
+    def can_start(self, engine: Engine) -> bool:
         """Return whether the engine's next instruction can start."""
         at, stream = self.pc[engine], self.streams[engine]
         if self.meetings and engine in self.meetings:
@@ -154,12 +154,12 @@ class Core:
                 return False
         return True
 
-    def hindrance(self, step: EngineStep) -> str:
+    def blocking_reason(self, step: EngineStep) -> str:
         """Return why the engine cannot execute that instruction now, or "" if it can."""
         at = self.pc.get(step.engine)
         if at != step.number:
             return f"{step.engine.asm} is at {'its end' if at is None else f'{at:04d}'}"
-        if not self.ready(step.engine):
+        if not self.can_start(step.engine):
             return next((described(w, self.program) for w in self.waiters() if w.engine is step.engine), "it has ended")
         return ""
 
@@ -239,7 +239,7 @@ class Core:
         self.semaphores[update.semaphore] = value
 
     # -- queues --------------------------------------------------------------------------------------------------------
-    def move(self, transfer: Transfer) -> bool:
+    def transfer_data(self, transfer: Transfer) -> bool:
         """Move the data of a transfer. Return False if it has to wait for other cores."""
         op = transfer.instruction.op
         assert isinstance(op, Op)
@@ -259,7 +259,7 @@ class Core:
         transfer = self.unreported(queue, engine)
         assert transfer is not None and transfer.instruction.update is not None
         reported = transfer.reported | 1 << engine
-        if reported == ALL_ENGINES and not transfer.moved and not self.move(transfer):
+        if reported == ALL_ENGINES and not transfer.moved and not self.transfer_data(transfer):
             return
         transfer.reported = reported
         update = transfer.instruction.update
@@ -293,21 +293,21 @@ class Core:
 
     def agents(self) -> list[Agent]:
         """Return the engines and queues that are ready."""
-        engines: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
+        engines: list[Agent] = [(self.number, e) for e in self.streams if self.can_start(e)]
         return engines + [(self.number, q) for q, entries in enumerate(self.queues)
                         if entries and (not self.waiting_transfers or self.movable(q) or self.reporting(q))]
 
     # -- complete runs -------------------------------------------------------------------------------------------------
-    def turn(self) -> bool:
+    def execute_ready_steps(self) -> bool:
         """Execute a step of each engine and queue that is ready. Return whether any was ready."""
         before, moved = self.executed, False
         for engine in self.streams:
-            if self.ready(engine):
+            if self.can_start(engine):
                 self.step(engine)
         for queue, entries in enumerate(self.queues):
             movable = self.movable(queue) if self.waiting_transfers else entries
             if movable:
-                self.move(movable[0])
+                self.transfer_data(movable[0])
                 self.report_moved(queue)
                 moved = True
         return moved or self.executed > before

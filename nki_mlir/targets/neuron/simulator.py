@@ -47,8 +47,8 @@ def take_turns(cores: Sequence[Core], running: list[Core], step_limit: int, adva
     while running:
         before = sum(core.executed for core in running)
         # a list, so that every core takes its turn, although one has advanced
-        if not any([core.turn() for core in running]):
-            raise stuck(cores)
+        if not any([core.execute_ready_steps() for core in running]):
+            raise deadlock_error(cores)
         if any(core.executed > step_limit for core in running):
             raise StepLimit(steps=step_limit)
         advance(sum(core.executed for core in running) - before)
@@ -62,7 +62,7 @@ def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
     for number, step in enumerate(order, 1):
         core = cores[step.core]
         if isinstance(step, EngineStep):
-            reason = core.hindrance(step)
+            reason = core.blocking_reason(step)
             if not reason:
                 queue = core.streams[step.engine][step.number].queue
                 core.step(step.engine)
@@ -75,7 +75,7 @@ def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
             if step.reports and core.unreported(step.queue, step.number) is not None:
                 core.report(step.queue, step.number)
             elif not step.reports and 0 <= index < len(entries) and not entries[index].moved:
-                core.move(entries[index])
+                core.transfer_data(entries[index])
             else:
                 reason = "no such transfer is under way"
         if reason:
@@ -103,7 +103,7 @@ class Adversary:
         """Move the data of a random transfer, or let random DMA engines report their parts."""
         movable, reporting = core.movable(queue), core.reporting(queue)
         if movable and (not reporting or self.random.random() < 0.3):
-            core.move(self.random.choice(movable))
+            core.transfer_data(self.random.choice(movable))
             return
         for engine in self.random.sample(reporting, self.random.choice((1, len(reporting) - 1 or 1, len(reporting)))):
             core.report(queue, engine)
@@ -149,7 +149,7 @@ def at_random(cores: Sequence[Core], scheduler: Adversary, step_limit: int) -> N
     while running:
         agents = [agent for core in running for agent in core.agents()]
         if not agents:
-            raise stuck(cores)
+            raise deadlock_error(cores)
         chosen = scheduler.choose(agents)
         core, agent = cores[chosen[0]], chosen[1]
         if isinstance(agent, int):
@@ -162,7 +162,7 @@ def at_random(cores: Sequence[Core], scheduler: Adversary, step_limit: int) -> N
             running.remove(core)
 
 
-def stuck(cores: Sequence[Core]) -> NkiMlirError:
+def deadlock_error(cores: Sequence[Core]) -> NkiMlirError:
     """Return the error of cores of which none is ready."""
     absent = [waits for core in cores for waits in core.absent()]
     if not absent:

@@ -111,7 +111,7 @@ def find_batch(key: str, count: int) -> Batch:
     return _batches[key]
 
 
-def forget() -> None:
+def clear_memo() -> None:
     """Clear the memo of compiled code, so that later calls compile again. Code that is in use stays loaded."""
     _batches.clear()
 
@@ -138,7 +138,7 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
         raise InternalError("generated code does not link")
     image = _object_of(engine)
     if image and key is not None and object_cache.folder() is not None:
-        object_cache.keep(key, image)
+        object_cache.store(key, image)
     try:
         entry, code = load_object(image, f"_mlir_{ADDRESSES}")      # the engine takes 50 times the memory of its code
     except NotLoadable:

@@ -95,7 +95,7 @@ def find(key: str) -> bytes | None:
     return content[DIGEST:]
 
 
-def keep(key: str, content: bytes) -> None:
+def store(key: str, content: bytes) -> None:
     """Add an entry. If the cache cannot be written to, nothing happens."""
     file = entry(key)
     if file is None:

@@ -61,9 +61,9 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("NKI_MLIR_CACHE", "off")
     monkeypatch.setattr(host, "multiplies_pairs", lambda: True)
     monkeypatch.setattr(FunctionEmitter, "_intrinsic", intrinsic)
-    routines.forget()
+    routines.clear_memo()
     fit_of.cache_clear()
     yield
     monkeypatch.undo()
-    routines.forget()
+    routines.clear_memo()
     fit_of.cache_clear()

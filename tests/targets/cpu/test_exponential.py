@@ -63,11 +63,11 @@ def test_exponential__has_the_same_bits_by_general_operations(monkeypatch: pytes
     monkeypatch.setenv("NKI_MLIR_CACHE", "off")
     x = arguments(500)
     wanted = of(x)
-    routines.forget()
+    routines.clear_memo()
     for name in ("selected", "no_larger"):
         monkeypatch.setattr(FunctionEmitter, name, getattr(ScalarEmitter, name))
     assert np.array_equal(bits(of(x)), bits(wanted))
-    routines.forget()
+    routines.clear_memo()
 
 
 @pytest.mark.parametrize("columns", (16, 32, 64, 256))

@@ -73,7 +73,7 @@ def images(folder: Path) -> set[Path]:
 def call(function: Callable[..., Any], *arguments: Any, grid: tuple[int, ...] | None = None, forget: bool = True) -> Any:
     """Call a kernel that this process has not seen on native code."""
     if forget:
-        routines.forget()
+        routines.clear_memo()
     kernel = Kernel(function).on("jit")
     return (kernel[grid] if grid else kernel)(*arguments)
 
@@ -93,10 +93,10 @@ def both(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *argumen
 
 def failures(monkeypatch: pytest.MonkeyPatch, failing: Callable[[], object]) -> tuple[str, str]:
     """Return the errors of a kernel that fails, in both ways: their texts, with those of their causes."""
-    routines.forget()                   # a routine that another test has compiled is not in this test's cache
+    routines.clear_memo()                   # a routine that another test has compiled is not in this test's cache
     with pytest.raises(IndexError) as first:
         failing()
-    routines.forget()
+    routines.clear_memo()
     with monkeypatch.context() as patch:
         patch.setattr(lowering, "image_of", refuse)
         with pytest.raises(IndexError) as second:
@@ -246,7 +246,7 @@ def test_keep__nothing_that_is_large(cached: Path, monkeypatch: pytest.MonkeyPat
 
 def images_of_constants(cached: Path, count: int) -> set[Path]:
     written = image.KernelImage((), (), (X,) * count, (), 2, False, (), False, 1)
-    image.keep(f"{count} constants", written)
+    image.store(f"{count} constants", written)
     try:
         loaded = image.find(f"{count} constants")
     except NotLoadable:

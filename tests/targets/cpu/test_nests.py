@@ -312,7 +312,7 @@ def test_beside__computes_what_both_do() -> None:
     scaled = Nest((6, 40), frozenset(), (tile, rows, tile), 0, (tile,), (
         Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (3, 4), "maximum"),
         Step("alu", FLOAT32, (5, 2), "subtract")), (6,))
-    rng, both = np.random.default_rng(0), sums.beside(scaled)
+    rng, both = np.random.default_rng(0), sums.joined_with(scaled)
     first, second = ([Memory(nest, operand, rng) for operand in nest.operands] for nest in (sums, scaled))
     together = [*first[:2], *second[:3], *first[2:], *second[3:]]
     assert both.operands == tuple(m.operand for m in together)

@@ -71,7 +71,7 @@ def add_three(x: np.ndarray) -> np.ndarray:
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         nl.store(out, nl.load(x) + 3)
         return out
-    routines.forget()
+    routines.clear_memo()
     return Kernel(kernel).on("jit")(x)
 
 
@@ -174,7 +174,7 @@ def test_entry__of_another_key_is_none(cached: Path) -> None:
     """Each is a valid entry under its own name."""
     keys = [object_cache.key_of(description) for description in (b"one", b"other")]
     for key in keys:
-        object_cache.keep(key, key.encode())
+        object_cache.store(key, key.encode())
     first, second = map(object_cache.entry, keys)
     assert first is not None and second is not None
     one, other = first.read_bytes(), second.read_bytes()
@@ -279,7 +279,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NKI_MLIR_CACHE", "on")
         patch.setenv("NKI_MLIR_CACHE_DIR", str(tmp_path_factory.mktemp("object")))
-        patch.setattr(object_cache, "keep", lambda key, content: kept.append(content))
+        patch.setattr(object_cache, "store", lambda key, content: kept.append(content))
         add_three(X)
     return kept[0]
 

@@ -116,7 +116,7 @@ def test_fork__both_sides_go_on(program: NativeKernel, expected: np.ndarray) -> 
         try:
             program([X], [out])
             fine = np.array_equal(out, expected) and machine().threads == host.threads()
-            routines.forget()                       # so that the child has to compile, too
+            routines.clear_memo()                       # so that the child has to compile, too
             fine &= np.array_equal(nki.jit(doubled.func)[12].on("jit")(X), expected)
         except BaseException:
             fine = False

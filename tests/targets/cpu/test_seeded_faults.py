@@ -481,13 +481,13 @@ def test_seeded_fault_of_leave_nans__loses_nan(monkeypatch: pytest.MonkeyPatch) 
     x = np.full((128, 64), np.uint32(0x7FFFFFFF)).view(np.float32)
 
     def is_nan() -> bool:
-        routines.forget()                    # the fault is in the code of a routine
+        routines.clear_memo()                    # the fault is in the code of a routine
         with forced("leave-nans"):
             return np.isnan(nki.jit(rounded_twice).on("jit")(x).astype(np.float32)).all()
     assert is_nan()
     monkeypatch.setattr(roundings, "has_short_nans", lambda *_: True)
     assert not is_nan()
-    routines.forget()
+    routines.clear_memo()
 
 
 def least(x, y):
@@ -505,7 +505,7 @@ def test_seeded_fault_of_simplify_extrema__loses_nan_and_zeros(monkeypatch: pyte
     fact = extrema.unrepaired
 
     def results() -> tuple[bool, bool]:
-        routines.forget()
+        routines.clear_memo()
         with forced("simplify-extrema"):
             result = nki.jit(least).on("jit")(x, y)
         return bool(np.isnan(result[:64]).all()), not np.signbit(result[64:]).any()
@@ -519,7 +519,7 @@ def test_seeded_fault_of_simplify_extrema__loses_nan_and_zeros(monkeypatch: pyte
         assert module.unrepaired is fact
         monkeypatch.setattr(module, "unrepaired", every)
     assert results() == (False, False)
-    routines.forget()
+    routines.clear_memo()
 
 
 PUT = FunctionEmitter.put
@@ -548,7 +548,7 @@ def test_seeded_fault_of_code__changes_values(name: str, monkeypatch: pytest.Mon
     narrow = x.astype(BFLOAT16.numpy)
 
     def agrees() -> bool:
-        routines.forget()                    # the fault is in the code of a routine
+        routines.clear_memo()                    # the fault is in the code of a routine
         with forced(name):
             result, wanted = (nki.jit(kernel).on(executor)(narrow) for executor in ("jit", "interpreter"))
         # one unit in the last of the eight bits of bfloat16: functions of two executors differ before they are rounded
@@ -556,7 +556,7 @@ def test_seeded_fault_of_code__changes_values(name: str, monkeypatch: pytest.Mon
     assert agrees()
     monkeypatch.setattr(owner, attribute, fault)
     assert not agrees()
-    routines.forget()
+    routines.clear_memo()
 
 
 UNWRITTEN = """
@@ -574,8 +574,8 @@ func.func @k(%x: memref<64x64xf32, "hbm">, %y: memref<64x64xf32, "hbm">) attribu
 }"""
 
 
-@pytest.mark.parametrize("owner, answer, fault", [(zero_unwritten.FreshBuffers, "open", lambda *_: None),
-                                                  (ByteBox, "has", lambda *_: True)], ids=["open", "has"])
+@pytest.mark.parametrize("owner, answer, fault", [(zero_unwritten.WriteTracker, "open", lambda *_: None),
+                                                  (ByteBox, "contains", lambda *_: True)], ids=["open", "contains"])
 def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(
         monkeypatch: pytest.MonkeyPatch, owner: type, answer: str, fault: Callable[..., Any]) -> None:
     """The second buffer has the address of the first one, which holds ones."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.assemble import LiveRange, LiveRanges, assign_offsets, room
+from nki_mlir.targets.cpu.assemble import LiveRange, LiveRanges, assign_offsets, occupied_bytes
 from nki_mlir.targets.cpu.native_nodes import ScratchBuffer
 from nki_mlir.targets.runtime.host import LINE, PAGE
 from nki_mlir.waist.overlap import ByteRegion, Iterations
@@ -33,8 +33,8 @@ def test_offsets__reuse_the_memory_of_dead_buffers() -> None:
 
 
 def test_room__of_large_buffers_is_no_multiple_of_a_page() -> None:
-    assert room(PAGE * 4) % PAGE == LINE
-    assert room(1) == LINE
+    assert occupied_bytes(PAGE * 4) % PAGE == LINE
+    assert occupied_bytes(1) == LINE
 
 
 def test_live_ranges__a_use_inside_a_loop_lasts_until_its_end() -> None:

@@ -17,7 +17,7 @@ from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron.checker import check_streams, happens_before
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, runs_of
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
-from nki_mlir.targets.neuron.checker.memory import MemoryCheck, Operands, Stray
+from nki_mlir.targets.neuron.checker.memory import AccessOutsideLiveBuffers, MemoryCheck, Operands
 from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace
 from nki_mlir.targets.neuron.checker.violations import Descriptions
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
@@ -368,7 +368,7 @@ def test_an_access_outside_of_buffers__names_four_of_them(count):
     footprint = ByteFootprint(("sbuf", 0), Access(UINT8, Linear(1), Linear(64), ((1, 2), (1, 8))), ())
     listing = ", ".join(f"t{k} (bytes {8 * k} to {8 * k + 7})" for k in range(min(count, 4)))
     more = f" and {count - 4} more" if count > 4 else ""
-    error = Descriptions(programs, HappensBefore(trace)).outside(Stray(access, footprint), live)
+    error = Descriptions(programs, HappensBefore(trace)).outside(AccessOutsideLiveBuffers(access, footprint), live)
     assert error.advice[0] == (f"live there are {listing}{more}" if count else "none is live there")
     assert "touches bytes 64 to 71 of partitions 1 to 2 of sbuf" in error.headline
 

@@ -74,7 +74,7 @@ def test_around__has_a_live_buffer_with_all_bytes(ranges, footprint, engine, pc)
     containing = [r for r in ranges if r.space == "sbuf" and is_live(r, at) and r.partition <= footprint.first
                   and footprint.last < r.partition + r.partitions and r.byte <= footprint.low
                   and footprint.high <= r.byte + r.size]
-    around = live_buffers(ranges).around(at, footprint, "sbuf")
+    around = live_buffers(ranges).containing_buffer(at, footprint, "sbuf")
     assert around is None if not containing else around[1] in containing
 
 
@@ -98,19 +98,19 @@ def test_begins__once_in_each_iteration_and_not_beside_another_live_buffer():
     def begins(pc):
         at = event(Engine.VECTOR, pc)
         live.follow(at)
-        return live.begins(*live.around(at, footprint, "sbuf"), at)
+        return live.begins(*live.containing_buffer(at, footprint, "sbuf"), at)
 
-    assert live.begun_around(footprint) == 0
-    assert begins(2) and not begins(5) and live.begun_around(footprint) == 1
-    assert begins(6) and not begins(8) and live.begun_around(footprint) == 2
+    assert live.count_begun(footprint) == 0
+    assert begins(2) and not begins(5) and live.count_begun(footprint) == 1
+    assert begins(6) and not begins(8) and live.count_begun(footprint) == 2
     live.follow(event(Engine.VECTOR, 9))                                        # a jump back to 2
-    assert begins(2) and begins(7) and live.begun_around(footprint) == 4
+    assert begins(2) and begins(7) and live.count_begun(footprint) == 4
 
 
 def test_begins__not_while_a_buffer_that_shares_bytes_is_live():
     live = live_buffers([buffer(), buffer(byte=32)])
     at, footprint = event(Engine.VECTOR, 3), Footprint(0, 0, 40, 44)
-    assert not live.begins(*live.around(at, footprint, "sbuf"), at) and live.begun_around(footprint) == 0
+    assert not live.begins(*live.containing_buffer(at, footprint, "sbuf"), at) and live.count_begun(footprint) == 0
 
 
 @pytest.mark.parametrize("text", [

@@ -25,7 +25,7 @@ from nki_mlir.waist.overlap import ByteRegion
 
 class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
     def rewrite(self, function: NativeFunction) -> None:
-        proof = FreshBuffers()
+        proof = WriteTracker()
         proof.block(function.body)
         for buffer, fresh in proof.buffers.items():
             buffer.zeroed |= fresh.zeroed
@@ -53,27 +53,27 @@ class Piecewise:
 
 
 @dataclass(frozen=True)
-class Partly:
+class PartlyWritten:
     """A buffer of which a box has been written."""
 
     box: ByteBox
 
 
 @dataclass
-class Fresh:
+class WriteState:
     """The facts about one buffer."""
 
     depth: int                          # the number of open blocks
     zeroed: bool = False
-    state: Piecewise | Partly | bool = False
+    state: Piecewise | PartlyWritten | bool = False
 
 
-class FreshBuffers:
+class WriteTracker:
     """Follows the operations on each buffer in the order of the program."""
 
     def __init__(self) -> None:
         self.blocks: list[OpenBlock] = []
-        self.buffers: dict[cpu.ScratchBuffer, Fresh] = {}
+        self.buffers: dict[cpu.ScratchBuffer, WriteState] = {}
 
     def block(self, *blocks: cpu.NativeBlock, opened: OpenBlock | None = None) -> None:
         """Handle blocks that run one after the other, as do the blocks of one node."""
@@ -88,7 +88,7 @@ class FreshBuffers:
     def node(self, node: cpu.Node) -> None:
         match node:
             case cpu.Allocate(buffer):
-                self.buffers[buffer] = Fresh(len(self.blocks))
+                self.buffers[buffer] = WriteState(len(self.blocks))
             case cpu.NestCall():
                 self.computed(node.nest, node.regions, isinstance(node.function, TileProduct) and node.function.fresh)
             case cpu.NativeLoad():
@@ -103,7 +103,7 @@ class FreshBuffers:
                 for inner in cpu.sub_blocks(node):
                     self.block(inner, opened=OpenBlock())
 
-    def open(self, root: object) -> Fresh | None:
+    def open(self, root: object) -> WriteState | None:
         """Return the state of a buffer if part of it may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, cpu.ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
@@ -128,8 +128,8 @@ class FreshBuffers:
             piece = piece_of(view, nest.operands[k], nest)
             if isinstance(fresh.state, Piecewise):
                 fresh.zeroed = reads and piece != fresh.state.piece
-            elif isinstance(fresh.state, Partly):
-                fresh.zeroed = reads and not fresh.state.box.has(*piece)
+            elif isinstance(fresh.state, PartlyWritten):
+                fresh.zeroed = reads and not fresh.state.box.contains(*piece)
             elif reads or nest.mask:
                 fresh.zeroed = True
             else:
@@ -153,7 +153,7 @@ class FreshBuffers:
         if fresh is not None:
             fresh.zeroed = True
 
-    def wrote(self, fresh: Fresh, view: ByteRegion, piece: Piece) -> None:
+    def wrote(self, fresh: WriteState, view: ByteRegion, piece: Piece) -> None:
         """Record that the first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
@@ -172,7 +172,7 @@ class FreshBuffers:
         fills_buffer = not symbols and not start and filled == view.size
         box = ByteBox.filled_by(offset, dims, view.size) if not fills_buffer else None
         if box is not None:
-            fresh.state = Partly(box)
+            fresh.state = PartlyWritten(box)
             return
         fresh.zeroed = not fills_buffer
         by_loops = len(offset.symbols) > 0

@@ -105,9 +105,9 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     violations = report.violations
     violations += [words.rule(outside.error, outside.event) for outside in memory.outside]
     violations += [words.unwritten(read) for read in memory.unwritten]
-    for stray in memory.strays:
-        buffers = LiveBuffers(programs[stray.event.core])
-        violations.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
+    for access in memory.outside_live_buffers:
+        buffers = LiveBuffers(programs[access.event.core])
+        violations.append(words.outside(access, list(buffers.at(access.event, str(access.footprint.memory[0])))))
     violations += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
     violations += [words.meetings(*pair) for pair in relation.unordered_meetings()[:VIOLATIONS]]
     violations += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]

@@ -361,10 +361,10 @@ class HappensBefore:
         """Return pairs of unordered events of a core that synchronize with the same cores by the same key: cores match
         such events in the order in which they arrive, so another core may match the later one first."""
         unordered, last = [], dict[tuple[int, object], Event]()
-        for (occasion, _), events in self.trace.gatherings.items():
+        for (meeting, _), events in self.trace.gatherings.items():
             for event in events:
-                before = last.get((event.core, occasion))
-                last[event.core, occasion] = event
+                before = last.get((event.core, meeting))
+                last[event.core, meeting] = event
                 if before is not None and not self.knows(event, before.lane, before.index):
                     unordered.append((before, event))
         return unordered

@@ -89,7 +89,7 @@ class LiveBuffers:
             if buffers.space == space:
                 yield from buffers.at(event)
 
-    def around(self, event: Event, footprint: ByteFootprint, space: str
+    def containing_buffer(self, event: Event, footprint: ByteFootprint, space: str
                ) -> tuple[BuffersOfAddress, DeviceLiveRange] | None:
         """Return a live buffer that contains all bytes of an access, with the buffers at its address, or None."""
         candidates = self.containing.get(footprint)
@@ -102,7 +102,7 @@ class LiveBuffers:
                 return buffers, live
         return None
 
-    def begun_around(self, footprint: ByteFootprint) -> int:
+    def count_begun(self, footprint: ByteFootprint) -> int:
         """Count the buffers whose live range has begun and that may overlap with a footprint."""
         candidates = self.containing.get(footprint)
         return candidates[0].begun if candidates else 0

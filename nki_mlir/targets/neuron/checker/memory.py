@@ -42,7 +42,7 @@ class UnwrittenByte(NamedTuple):
     byte: int
 
 
-class Stray(NamedTuple):
+class AccessOutsideLiveBuffers(NamedTuple):
     """An access of on-chip memory outside of all live buffers."""
 
     event: Event
@@ -199,11 +199,12 @@ class MemoryCheck:
         self.limit = limit
         self.conflicts: list[Conflict] = []
         self.unwritten: list[UnwrittenByte] = []
-        self.strays: list[Stray] = []
+        self.outside_live_buffers: list[AccessOutsideLiveBuffers] = []
         # the highest byte of each on-chip memory that is accessed, and an event that accesses it
         self.ends: dict[Memory, tuple[int, Event]] = {}
-        self.seen: set[Site] = set()            # instructions that are already in ``unwritten`` and ``strays``
-        self.stray: set[Site] = set()
+        # instructions that are already in ``unwritten``, and in ``outside_live_buffers``
+        self.seen: set[Site] = set()
+        self.reported_outside: set[Site] = set()
         operands = Operands(trace.programs)
         events = [event for step in trace.steps for event in (
             [step] if isinstance(step, Event) else [e for e in step.events if e.queue_lane < 0])]
@@ -256,7 +257,7 @@ class MemoryCheck:
                         self.look_at_buffer(event, footprint, live, written[footprint.memory])
             targets = []
             for footprint, _, writes, must_be_written, _ in operands:
-                begun = live.begun_around(footprint)
+                begun = live.count_begun(footprint)
                 if footprint.initialized >= begun or (flags := written.get(footprint.memory)) is None:
                     continue
                 if writes:              # an operation reads its operands before it writes
@@ -276,10 +277,10 @@ class MemoryCheck:
     def look_at_buffer(self, event: Event, footprint: ByteFootprint, live: LiveBuffers, written: WrittenBytes) -> None:
         """Check that an access of on-chip memory is inside a live buffer. If the buffer begins with it, mark the buffer
         as unwritten."""
-        around = live.around(event, footprint, str(footprint.memory[0]))
+        around = live.containing_buffer(event, footprint, str(footprint.memory[0]))
         if around is None:
-            if event.site not in self.stray and len(self.strays) < self.limit:
-                self.stray.add(event.site)
-                self.strays.append(Stray(event, footprint))
+            if event.site not in self.reported_outside and len(self.outside_live_buffers) < self.limit:
+                self.reported_outside.add(event.site)
+                self.outside_live_buffers.append(AccessOutsideLiveBuffers(event, footprint))
         elif live.begins(*around, event):
             written.begin(around[1])

@@ -154,7 +154,7 @@ class CoreProgress:
     meetings: dict[object, int] = field(default_factory=lambda: defaultdict(int))
     blocked: set[Engine] = field(default_factory=set)       # engines that wait for other cores
     # By branch, the registers of its engine when it last branched back, if the engine has loaded none since
-    turns: dict[Engine, dict[int, list[Number]]] = field(default_factory=lambda: defaultdict(dict))
+    loop_registers: dict[Engine, dict[int, list[Number]]] = field(default_factory=lambda: defaultdict(dict))
     # By lane, the transfers of a queue from the first one on that waits for other cores
     behind: dict[int, deque[Event]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -261,7 +261,7 @@ class StreamTrace:
         members = tuple(op.members(event.core))
         if event.core not in members:
             return False
-        self.arrive(members, op.occasion(), event)
+        self.arrive(members, op.exchange_key(), event)
         return True
 
     def perform(self, event: Event) -> None:
@@ -300,10 +300,10 @@ class StreamTrace:
             self.unmet[event] = None
         else:
             state.blocked.add(event.engine)
-        occasion = members, key
-        number = state.meetings[occasion]
-        state.meetings[occasion] += 1
-        present = self.gatherings.setdefault((occasion, number), [])
+        exchange_key = members, key
+        number = state.meetings[exchange_key]
+        state.meetings[exchange_key] += 1
+        present = self.gatherings.setdefault((exchange_key, number), [])
         present.append(event)
         if len(present) < len(members):
             return
@@ -340,7 +340,7 @@ class StreamTrace:
         state = self.cores[core]
 
         def load(op: isa.TensorLoad) -> Number:
-            state.turns[engine].clear()
+            state.loop_registers[engine].clear()
             return DataDependent(state.loaded.key(op), *limits_of(op.src.dtype))
 
         def is_taken(holds: Number) -> bool:
@@ -356,6 +356,6 @@ class StreamTrace:
             state.pc[engine] = target
             if target <= pc:
                 registers = state.registers[engine]
-                if state.turns[engine].get(pc) == registers:
+                if state.loop_registers[engine].get(pc) == registers:
                     raise EndlessLoop(event=f"{engine.asm} {pc:04d} {op.mnemonic}", target=f"{target:04d}")
-                state.turns[engine][pc] = registers[:]
+                state.loop_registers[engine][pc] = registers[:]

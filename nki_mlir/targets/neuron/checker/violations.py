@@ -7,7 +7,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program
 from nki_mlir.targets.neuron.checker.conflicts import Conflict
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
-from nki_mlir.targets.neuron.checker.memory import Stray, UnwrittenByte
+from nki_mlir.targets.neuron.checker.memory import AccessOutsideLiveBuffers, UnwrittenByte
 from nki_mlir.targets.neuron.checker.trace import Event
 
 
@@ -162,8 +162,8 @@ class Descriptions:
         error.located(read.event.instruction.location)
         return error
 
-    def outside(self, stray: Stray, live: Sequence[DeviceLiveRange]) -> OutsideOfBuffers:
-        footprint, event = stray.footprint, stray.event
+    def outside(self, access: AccessOutsideLiveBuffers, live: Sequence[DeviceLiveRange]) -> OutsideOfBuffers:
+        footprint, event = access.footprint, access.event
         names = [f"{buffer.name} (bytes {buffer.byte} to {buffer.byte + buffer.size - 1})" for buffer in live]
         listing = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         error = OutsideOfBuffers(

@@ -263,22 +263,24 @@ class Packing:
 
     def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
         """Return addresses of buffers that are sorted by first use; None if there is no room for one."""
-        allocated = self.beside(lives, fixed)
+        allocated = self.pack_around(lives, fixed)
         return None if allocated is None else [start for _, start, _ in allocated]
 
     def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[AllocatedBuffer]) -> list[int] | None:
         """Return the addresses if buffers with long live ranges get theirs first."""
         long = max((life.last for life in lives), default=0) // LONG
-        long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
+        long_lived = self.pack_around([life for life in lives if life.last - life.first > long], fixed)
         if long_lived is None:
             return None
-        short_lived = self.beside([life for life in lives if life.last - life.first <= long], [*long_lived, *fixed])
+        short_lives = [life for life in lives if life.last - life.first <= long]
+        short_lived = self.pack_around(short_lives, [*long_lived, *fixed])
         if short_lived is None:
             return None
         address_of = {life: start for life, start, _ in (*long_lived, *short_lived)}
         return [address_of[life] for life in lives]
 
-    def beside(self, lives: Sequence[Lifetime], allocated: Sequence[AllocatedBuffer]) -> list[AllocatedBuffer] | None:
+    def pack_around(self, lives: Sequence[Lifetime], allocated: Sequence[AllocatedBuffer]
+                    ) -> list[AllocatedBuffer] | None:
         """Return ``lives`` in order of first use with intervals that leave room to the ``allocated`` buffers; None if
         there is no room for one."""
         allocated_by_step = sorted(allocated, key=lambda entry: entry[0].first)

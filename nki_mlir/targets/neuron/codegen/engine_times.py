@@ -25,10 +25,10 @@ class EngineTimes(EventQueue, ReadySteps):
     Arrays by step: ``forms`` and ``only`` as in ``StepEngines``; ``tables``, the set of functions that it needs (0:
     none); ``transfer``, the number of its transfer. Arrays by form and engine: those of ``StepEngines``.
 
-    Arrays by engine: ``free_at``; ``missing_ns``, the ns of the steps to start that no other engine may run; ``turns``,
-    its turn among the engines that trigger transfers at the same time, and ``triggered``, the step of that transfer;
-    ``queues``, how many transfers are under way, first of loads, then of stores. ``table`` is the set of functions that
-    the scalar engine has loaded.
+    Arrays by engine: ``free_at``; ``missing_ns``, the ns of the steps to start that no other engine may run;
+    ``trigger_order``, its position among the engines that trigger transfers at the same time, and ``triggered``, the
+    step of that transfer; ``queues``, how many transfers are under way, first of loads, then of stores. ``table`` is
+    the set of functions that the scalar engine has loaded.
     """
 
     count: int
@@ -51,7 +51,7 @@ class EngineTimes(EventQueue, ReadySteps):
     loaded: list[float]
     free_at: list[float]
     missing_ns: list[float]
-    turns: list[int]
+    trigger_order: list[int]
     triggered: list[int]
     queues: list[int]
     takes_turns: bool
@@ -76,7 +76,7 @@ class EngineTimes(EventQueue, ReadySteps):
             setattr(self, name, getattr(step_engines, name))
         self.missing_ns, self.free_at = float_array(step_engines.alone), new_floats(self.engines)
         self.is_free = self.all_engines = (1 << self.engines) - 1
-        self.turns = int_array([ENGINES.index(engine) for engine in engines])
+        self.trigger_order = int_array([ENGINES.index(engine) for engine in engines])
         self.triggered, self.queues = new_array(len(ENGINES), -1), new_array(2 * self.engines)
         self.port_free, self.takes_turns = True, graph.takes_turns
         self.scalar = engines.index(Engine.SCALAR) if Engine.SCALAR in engines else -1

@@ -132,7 +132,7 @@ class _Forwarding:
             return
         for tile in accessed(op)[1]:
             if tile is not None and tile.space == HBM and tile.handle in self.stores:
-                self.forget(op, tile)
+                self.invalidate(op, tile)
         if type(op) is DmaCopyOp and is_store(op):
             stored = self.stores.setdefault(op.dst.handle, [])
             if len(stored) < MOST:
@@ -140,7 +140,7 @@ class _Forwarding:
                 region = region_in_hbm(op, op.dst)
                 stored.append(StoredTile(k, op.dst.access, region, src, region.low, region.high))
 
-    def forget(self, op: Op, tile: Tile) -> None:
+    def invalidate(self, op: Op, tile: Tile) -> None:
         """Forget the stores of a tensor that an operation overwrites."""
         if isinstance(op, DataAddressed):
             del self.stores[tile.handle]

@@ -411,7 +411,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         free = self.occupy_engine(k, engine, time)
         self.push(free, k)
         if self.is_transfer[k] != 0:
-            self.triggered[self.turns[engine]] = k
+            self.triggered[self.trigger_order[engine]] = k
             self.queues[2 * engine + self.stores[k]] += 1
             return
         for at in range(self.users_start[k], self.users_start[k + 1]):

@@ -66,17 +66,17 @@ def move_psum_results(code: Code, percent: int = 100) -> bool:
 def held_at_peak(code: Code, percent: int) -> list[DeviceBuffer]:
     """Return the tiles in PSUM at its peak; none if they fit in ``percent`` of it or, below 100, in less than that."""
     limit = code.machine.psum_bytes_per_partition * percent // 100 - (percent < 100)
-    if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
+    if sum(occupied_bytes(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
            if buffer.space == PSUM) <= limit:
         return []
     lives = list(Liveness(code, (PSUM,)).of.values())
-    most, where = peak(lives, lambda buffer: room(buffer, code.machine))
+    most, where = peak(lives, lambda buffer: occupied_bytes(buffer, code.machine))
     if most <= limit:
         return []
     return [life.buffer for life in lives if life.first <= where < life.last]
 
 
-def room(buffer: DeviceBuffer, machine: Machine) -> int:
+def occupied_bytes(buffer: DeviceBuffer, machine: Machine) -> int:
     """Return the bytes of a partition that a tile occupies, with the gap that keeps it from crossing banks."""
     size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
     return -(-size // bank) * bank if 2 * size > bank else size

@@ -30,7 +30,7 @@ class RegisterFile:
     def release(self, variable: records.LoopVariable) -> None:
         del self.pinned[variable]
 
-    def forget(self) -> None:
+    def invalidate_computed(self) -> None:
         """Forget computed values, which are not valid where control flow joins."""
         self.computed.clear()
 

@@ -31,7 +31,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph, moving
 from nki_mlir.targets.neuron.codegen.scheduling_order import ListSchedule, Order, TooLate
 from nki_mlir.targets.neuron.codegen.step_engines import StepChoices
-from nki_mlir.targets.neuron.codegen.step_table import SPACES, room
+from nki_mlir.targets.neuron.codegen.step_table import SPACES, occupied_bytes
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 
@@ -120,7 +120,7 @@ class Schedules:
             for buffer in block.buffers:
                 if buffer in buffers and buffer.space != HBM:
                     addresses[buffer] = self.base[buffer.space]
-                    self.base[buffer.space] += room(buffer, machine)
+                    self.base[buffer.space] += occupied_bytes(buffer, machine)
         limits = machine.sbuf_bytes_per_partition, machine.psum_bytes_per_partition
         return addresses if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 

@@ -19,7 +19,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.spread_steps import spread_steps
 from nki_mlir.targets.neuron.codegen.step_engines import FIRST, StepChoices, StepEngines
-from nki_mlir.targets.neuron.codegen.step_table import SPACES, room
+from nki_mlir.targets.neuron.codegen.step_table import SPACES, occupied_bytes
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 from nki_mlir.targets.runtime.compiled_class import float_array, int_array, unset_array
 
@@ -79,7 +79,7 @@ class SchedulingGraph:
             for k, number in zip(steps[is_outside].tolist(), buffers[is_outside].tolist()):
                 self.outside_users.setdefault(table[number], []).append(k)
             for buffer in self.outside_users:
-                self.outside[buffer.space] += room(buffer, self.machine)
+                self.outside[buffer.space] += occupied_bytes(buffer, self.machine)
             steps, buffers = steps[~is_outside], buffers[~is_outside]
         distinct, first, at = np.unique(buffers, return_index=True, return_inverse=True)
         by_first_use = np.argsort(first)

@@ -23,7 +23,7 @@ from nki_mlir.targets.neuron.codegen import records
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.move_psum_results import entire, writes_all
 from nki_mlir.targets.neuron.codegen.schedule_instructions import run_counts, runs_of
-from nki_mlir.targets.neuron.codegen.step_table import room
+from nki_mlir.targets.neuron.codegen.step_table import occupied_bytes
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ def spill_shared_tiles(code: records.Code, limit: int) -> None:
     while True:
         liveness = Liveness(code)
         lives = [life for life in liveness.of.values() if life.buffer.space == SBUF]
-        most, where = peak(lives, lambda buffer: room(buffer, code.machine))
+        most, where = peak(lives, lambda buffer: occupied_bytes(buffer, code.machine))
         if most <= limit:
             return
         if shared is None:

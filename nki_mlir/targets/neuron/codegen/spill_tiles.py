@@ -35,7 +35,7 @@ from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, read
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.shared_tiles import spill_shared_tiles
-from nki_mlir.targets.neuron.codegen.step_table import room
+from nki_mlir.targets.neuron.codegen.step_table import occupied_bytes
 from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 REPEATABLE = (ActivationOp, DmaCopyOp, IotaOp, MemsetOp, NcMatmulOp, NcTransposeOp, TensorCopyOp, TensorScalarOp,
@@ -57,7 +57,7 @@ def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
                          (SBUF, machine.sbuf_bytes_per_partition * memory // 100)):
         liveness = Liveness(code)
         lives = [life for life in liveness.of.values() if life.buffer.space == space]
-        if peak(lives, lambda buffer: room(buffer, machine))[0] <= limit:
+        if peak(lives, lambda buffer: occupied_bytes(buffer, machine))[0] <= limit:
             continue
         if space == SBUF:
             spill_shared_tiles(code, limit)
@@ -67,14 +67,14 @@ def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
         changes = [0] * (len(liveness.steps) + 1)
         for life in lives:
             if life.buffer not in movable:
-                changes[life.first] += room(life.buffer, machine)
-                changes[life.last + 1] -= room(life.buffer, machine)
+                changes[life.first] += occupied_bytes(life.buffer, machine)
+                changes[life.last + 1] -= occupied_bytes(life.buffer, machine)
         level = list(accumulate(changes))
         number = {step: k for k, step in enumerate(liveness.steps)}
         for block in blocks(code.body):
             for run in list(runs_of(block.nodes)):
                 first_number = number[run[0]]
-                _Run(code, block, run, movable, level[first_number:first_number + len(run)], space, limit,
+                _SpillRun(code, block, run, movable, level[first_number:first_number + len(run)], space, limit,
                      recompute).apply()
 
 
@@ -150,7 +150,7 @@ class _Moved:
     ns: float = 0.0
 
 
-class _Run:
+class _SpillRun:
     """One run in program order. ``level``: bytes of the memory that tiles which cannot spill take at each step."""
 
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], movable: set[DeviceBuffer],
@@ -175,7 +175,7 @@ class _Run:
                 if tile in movable:
                     spilled = self.tiles.get(tile)
                     if spilled is None:
-                        spilled = self.tiles[tile] = _SpilledTile(tile, room(tile, self.machine))
+                        spilled = self.tiles[tile] = _SpilledTile(tile, occupied_bytes(tile, self.machine))
                         spilled.copy_ns = self.ns_of_copy(tile)
                     spilled.uses.append(k)
             for _, written in step.op.targets():
@@ -193,10 +193,10 @@ class _Run:
         missing = [tile for tile in needed if tile.there is None and not self.read_elsewhere(tile, k)]
         demand = level + self.used + sum(tile.size for tile in missing)
         while demand > self.limit and (victim := self.cheapest(k, needed)) is not None:
-            self.leave(victim)
+            self.evict(victim)
             demand -= victim.size
         for tile in missing:
-            self.come(tile, k, op)
+            self.reload(tile, k, op)
         for tile in needed:
             self.names[k][tile.buffer] = tile.there or tile.elsewhere       # type: ignore[assignment]
         written = {tile.handle for _, tile in op.targets()}
@@ -221,7 +221,7 @@ class _Run:
         if self.space != PSUM or not tile.position or tile.last_write >= k:
             return False
         if tile.elsewhere is None:
-            self.keep(tile)
+            self.save(tile)
             tile.elsewhere = self.slot(tile)
         return True
 
@@ -245,12 +245,12 @@ class _Run:
             return copies
         return tile.recipe_ns
 
-    def leave(self, tile: _SpilledTile) -> None:
+    def evict(self, tile: _SpilledTile) -> None:
         tile.there = None
         self.used -= tile.size
         del self.resident[tile]
 
-    def come(self, tile: _SpilledTile, k: int, op: Op) -> None:
+    def reload(self, tile: _SpilledTile, k: int, op: Op) -> None:
         """Allocate the tile again, and restore its elements if the step reads them."""
         if not tile.position:
             tile.there = tile.latest = tile.buffer
@@ -278,12 +278,12 @@ class _Run:
             moved.ns += tile.recipe_ns
             tile.stale, tile.following = True, self.before[k]
             return
-        self.keep(tile)
+        self.save(tile)
         self.before[k].append(_Copy(tile, current, store=False))
         moved.loads += 1
         moved.ns += tile.copy_ns
 
-    def keep(self, tile: _SpilledTile) -> None:
+    def save(self, tile: _SpilledTile) -> None:
         """Store a tile after the step that wrote it last, unless it is stored already."""
         moved = self.of_line(tile)
         if tile.slot is None:
@@ -370,7 +370,7 @@ class _Run:
                 nodes += [*self.steps(self.before[k], homes, k), *([] if k in self.unused else [node]),
                           *self.steps(self.after[k], homes, k)]
         self.block.nodes = nodes
-        self.code.notes += [self.note(moved) for moved in self.moved.values()]
+        self.code.notes += [self.describe(moved) for moved in self.moved.values()]
 
     @staticmethod
     def with_names(op: Op, names: dict[DeviceBuffer, DeviceBuffer]) -> Op:
@@ -397,7 +397,7 @@ class _Run:
             copy = TensorCopyOp if self.space == PSUM else DmaCopyOp
             yield self.run[k].with_op(copy(dst=dst, src=src))
 
-    def note(self, moved: _Moved) -> str:
+    def describe(self, moved: _Moved) -> str:
         """Return a note on the spilled tiles: ``FILE:LINE: 12 tiles scores of 2048 bytes per partition ...``."""
         tiles = moved.tiles
         buffer = tiles[0].buffer if tiles else next(t.buffer for t in self.tiles.values()

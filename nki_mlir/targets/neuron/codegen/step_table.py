@@ -94,7 +94,7 @@ class StepTable:
     def add_buffer(self, buffer: DeviceBuffer) -> int:
         spaces, rooms = self.buffer_columns
         spaces.append(SPACES.index(buffer.space))
-        rooms.append(room(buffer, self.machine))
+        rooms.append(occupied_bytes(buffer, self.machine))
         number = self.buffer_numbers[buffer] = len(self.buffers)
         self.buffers.append(buffer)
         return number
@@ -129,7 +129,7 @@ class StepTable:
         return Choice(engine, max(cost.busy, fetch), cost.result, cost.result_in_engine, port, share, work)
 
 
-def room(buffer: DeviceBuffer, machine: Machine) -> int:
+def occupied_bytes(buffer: DeviceBuffer, machine: Machine) -> int:
     """Return the bytes of a partition that a buffer occupies with its gap: in PSUM it crosses banks only if it must, in
     SBUF its address is a multiple of ``GRAIN``."""
     size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes

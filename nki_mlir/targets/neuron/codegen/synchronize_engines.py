@@ -247,7 +247,7 @@ class _Emitter:
         heads: dict[Engine, int] = {}
         registers: dict[Engine, isa.Register] = {}
         for engine in self.engines:
-            self.registers[engine].forget()
+            self.registers[engine].invalidate_computed()
             registers[engine] = self.registers[engine].pin(loop.variable)
             self.control(engine, isa.Move(registers[engine], loop.span[0]))
             heads[engine] = len(self.stream(engine))
@@ -257,7 +257,7 @@ class _Emitter:
             self.block(loop.body)
         for engine in self.engines:
             register = registers[engine]
-            self.registers[engine].forget()             # computed values depend on the variable's old value
+            self.registers[engine].invalidate_computed()        # values computed from the variable's old value
             self.control(engine, isa.RegisterAlu("add", register, register, loop.span.step))
             branch = self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
             self.stream(engine)[branch].location = loop.location
@@ -273,7 +273,7 @@ class _Emitter:
         tables = self.enter(loop.test, loop.body)
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:
-            self.registers[engine].forget()
+            self.registers[engine].invalidate_computed()
         self.block(loop.test, condition=loop.condition)
         ends = {engine: self.unless(engine, loop.condition) for engine in self.engines}
         needed = set(records.variables_of(loop.condition))
@@ -281,7 +281,7 @@ class _Emitter:
         self.block(loop.body)
         for engine in self.engines:
             self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(heads[engine])))
-            self.registers[engine].forget()
+            self.registers[engine].invalidate_computed()
             self.aim(engine, ends[engine])
         self.live_throughout(heads, loop.test, loop.body)
         self.leave(tables)
@@ -307,7 +307,7 @@ class _Emitter:
             case _:
                 value = condition if isinstance(condition, int) else self.register(engine, condition)
                 branch = isa.CompareBranch("eq", value, 0, isa.Label(0))
-        self.registers[engine].forget()
+        self.registers[engine].invalidate_computed()
         return self.control(engine, branch)
 
     def load(self, load: Load) -> None:
@@ -329,14 +329,14 @@ class _Emitter:
         after, self.table = self.table, before
         ends: dict[Engine, int] = {}
         for engine in self.engines:
-            self.registers[engine].forget()
+            self.registers[engine].invalidate_computed()
             if branch.otherwise.nodes:
                 ends[engine] = self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(0)))
             self.aim(engine, starts[engine])
         self.block(branch.otherwise)
         self.table = after if self.table == after else ""
         for engine, at in ends.items():
-            self.registers[engine].forget()
+            self.registers[engine].invalidate_computed()
             self.aim(engine, at)
 
     def aim(self, engine: Engine, at: int) -> None:

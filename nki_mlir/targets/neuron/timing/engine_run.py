@@ -181,7 +181,7 @@ class EngineRun(EventQueue, EngineRegisters):
             if looks:
                 if free > time:
                     if self.events > 0 and self.times[0] < free:        # another engine has to advance first
-                        self.come_back(agent)
+                        self.schedule_next_attempt(agent)
                         return
                     time = free
                 elif free < time:
@@ -193,7 +193,7 @@ class EngineRun(EventQueue, EngineRegisters):
                 if awaited >= 0:
                     why, cause = OWN_RESULT, self.recent_events[awaited]
                     if self.recent[awaited] > start and looks:
-                        self.come(agent, self.recent[awaited], why, cause)
+                        self.schedule_attempt(agent, self.recent[awaited], why, cause)
                         return
                     start = self.recent[awaited]
             if port != 0 and self.waits_for_port(agent, port, start):
@@ -264,15 +264,15 @@ class EngineRun(EventQueue, EngineRegisters):
             later = other
         if self.port_free[later] <= start:
             return False
-        self.come(agent, self.port_free[later], PORT, self.port_holders[later])
+        self.schedule_attempt(agent, self.port_free[later], PORT, self.port_holders[later])
         return True
 
-    def come(self, agent: int, time: float, why: int, cause: int) -> None:
+    def schedule_attempt(self, agent: int, time: float, why: int, cause: int) -> None:
         """Let an engine come back at a time. ``why``, ``cause``: the reason and the event that make it wait."""
         self.due[agent], self.why[agent], self.cause[agent] = time, why, cause
         self.push(time, agent)
 
-    def come_back(self, agent: int) -> None:
+    def schedule_next_attempt(self, agent: int) -> None:
         """Schedule the next attempt of an engine to start its instruction: when it is free, or later if a semaphore
         reaches its value later."""
         at = self.at[agent]
@@ -284,7 +284,7 @@ class EngineRun(EventQueue, EngineRegisters):
         self.push(self.free[agent], agent)
 
     # -- semaphores ----------------------------------------------------------------------------------------------------
-    def settled(self, semaphore: int, time: float) -> int:
+    def semaphore_value(self, semaphore: int, time: float) -> int:
         """Return the value of a semaphore at ``time``."""
         head = self.heads[semaphore]
         while head >= 0 and self.change_times[head] <= time:
@@ -301,7 +301,7 @@ class EngineRun(EventQueue, EngineRegisters):
     def sleeps(self, agent: int, at: int, time: float) -> bool:
         """Suspend an engine if a semaphore of its instruction has not reached its value; return whether it did."""
         for wait in range(self.waits_start[at], self.waits_start[at + 1]):
-            if self.settled(self.wait_semaphores[wait], time) < self.wait_values[wait]:
+            if self.semaphore_value(self.wait_semaphores[wait], time) < self.wait_values[wait]:
                 self.sleep(agent, wait)
                 return True
         return False
@@ -320,7 +320,7 @@ class EngineRun(EventQueue, EngineRegisters):
             if shown >= self.waits_until[agent]:
                 time = max(self.change_times[change], self.free[agent])
                 if time < self.due[agent]:
-                    self.come(agent, time, SEMAPHORE, self.change_events[change])
+                    self.schedule_attempt(agent, time, SEMAPHORE, self.change_events[change])
                 return
             change = self.change_next[change]
 
@@ -431,7 +431,7 @@ class EngineRun(EventQueue, EngineRegisters):
         """Execute a control instruction. Its engine is at the next one, or at the target of a branch that is taken."""
         if self.controls[at] == CLEAR:
             for semaphore in range(self.lhs[at], self.rhs[at] + 1):
-                self.settled(semaphore, time)
+                self.semaphore_value(semaphore, time)
                 self.values[semaphore] = 0
         else:
             target = self.compute(agent, at)

@@ -19,7 +19,7 @@ from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
 from nki_mlir.targets.neuron.timing.engine_run import CODE, DIVIDES, EXCEEDS, MEETS, ROOM, SHARES, EngineRun
 from nki_mlir.targets.neuron.timing.ramp import RampSpeed, RampState
 from nki_mlir.targets.neuron.timing.record import MEETING, Record
-from nki_mlir.targets.neuron.timing.streams import Occasion, Stream, streams_of
+from nki_mlir.targets.neuron.timing.streams import Stream, Synchronization, streams_of
 from nki_mlir.targets.runtime.compiled_class import with_lists
 
 EVENT_LIMIT = 50_000_000
@@ -157,33 +157,33 @@ class TimedMachine:
             raise error.located(agent.stream.instructions[position].location) from None
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
-    def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
+    def gathering(self, agent: Agent, synchronization: Synchronization) -> Gathering:
         """Return the next synchronization of this kind that the agent's core has not attended."""
-        met = self.counts[agent.core, occasion] = self.counts.get((agent.core, occasion), 0) + 1
-        return self.gatherings.setdefault((occasion, met), Gathering())
+        met = self.counts[agent.core, synchronization] = self.counts.get((agent.core, synchronization), 0) + 1
+        return self.gatherings.setdefault((synchronization, met), Gathering())
 
     def arrive(self, agent: Agent, state: EngineRun) -> None:
         """Let an engine reach a synchronization of cores. It waits until all have reached it; the last one resumes the
         others."""
-        occasion = agent.stream.details[self.position(agent, state)]
-        assert isinstance(occasion, Occasion)
-        gathering = self.gathering(agent, occasion)
-        if len(gathering.engines) + 1 < len(occasion.members):
+        synchronization = agent.stream.details[self.position(agent, state)]
+        assert isinstance(synchronization, Synchronization)
+        gathering = self.gathering(agent, synchronization)
+        if len(gathering.engines) + 1 < len(synchronization.members):
             gathering.engines.append(agent.number)
             state.due[agent.number], state.stopped = inf, -1
             return
         state.met[agent.number] = 1
         for waiting in gathering.engines:
             state.met[waiting] = 1
-            state.come(waiting, state.stop_time, MEETING, state.executed)
+            state.schedule_attempt(waiting, state.stop_time, MEETING, state.executed)
 
     def share_transfer(self, agent: Agent, state: EngineRun, is_code: bool) -> None:
         """Trigger a core's part of a transfer of several cores, which begins when the last core has triggered its part.
         """
-        occasion, event = agent.stream.meetings[self.position(agent, state) - 1], state.executed - 1
-        gathering = self.gathering(agent, occasion)
+        synchronization, event = agent.stream.meetings[self.position(agent, state) - 1], state.executed - 1
+        gathering = self.gathering(agent, synchronization)
         gathering.transfers.append((agent.number, int(state.at[agent.number]) - 1, event))
-        if len(gathering.transfers) == len(occasion.members):
+        if len(gathering.transfers) == len(synchronization.members):
             for number, at, triggered in gathering.transfers:
                 state.make_room(is_code)
                 CODE.call("carry_out", state, is_code, number, at, state.triggered_at, triggered, event)

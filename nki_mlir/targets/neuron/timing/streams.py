@@ -26,7 +26,7 @@ NEAR = 4
 Entry = tuple[int, float, float, float, int]
 
 
-class Occasion(NamedTuple):
+class Synchronization(NamedTuple):
     """A synchronization of several cores: the cores, and a key that distinguishes it from their others."""
 
     members: tuple[int, ...]
@@ -35,7 +35,8 @@ class Occasion(NamedTuple):
 
 # Control with further effects.
 WITH_DETAILS = (isa.Move, isa.RegisterAlu, isa.CompareBranch, isa.TensorLoad, isa.RangeClear)
-Detail = TimedTransfer | isa.Move | isa.RegisterAlu | isa.CompareBranch | isa.TensorLoad | isa.RangeClear | Occasion
+Detail = (TimedTransfer | isa.Move | isa.RegisterAlu | isa.CompareBranch | isa.TensorLoad | isa.RangeClear
+          | Synchronization)
 
 
 class Stream:
@@ -47,7 +48,7 @@ class Stream:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
         self.entries: list[Entry] = []
         self.details: dict[int, Detail] = {}
-        self.meetings: dict[int, Occasion] = {}
+        self.meetings: dict[int, Synchronization] = {}
         self.shares: list[float] = []
 
 
@@ -119,11 +120,11 @@ class _Builder:
         """Mark the instructions of a stream by which its core synchronizes with others."""
         for at, instruction in enumerate(stream.instructions):
             op = instruction.op
-            if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
+            if isinstance(op, Meeting) and (synchronization := self.synchronization(op)) is not None:
                 if instruction.queue is not None:
-                    stream.meetings[at] = occasion
+                    stream.meetings[at] = synchronization
                 else:
-                    stream.details[at] = occasion
+                    stream.details[at] = synchronization
                     stream.entries[at] = MEETING, *stream.entries[at][1:]
 
     def with_ports(self, entry: Entry, instruction: isa.Instruction, engine: Engine) -> Entry:
@@ -159,10 +160,10 @@ class _Builder:
                                                  Cost(float(ns), float(costs.signal_ns), 0.0))
         return entry
 
-    def occasion(self, op: Meeting) -> Occasion | None:
+    def synchronization(self, op: Meeting) -> Synchronization | None:
         """Return the synchronization with other timed cores, or None. Ranks are alike, so the model assumes that they
         arrive at the same time."""
         members = tuple(op.members(self.number)) if op.between == PROGRAMS else ()
         if self.number not in members or len(members) < 2:
             return None
-        return Occasion(members, op.occasion())
+        return Synchronization(members, op.exchange_key())

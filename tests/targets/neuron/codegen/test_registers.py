@@ -47,6 +47,6 @@ def test_value__is_computed_from_its_sides_once_until_it_is_forgotten():
     registers.release(inner)
     assert registers.get(Computed("add", 5, outer), (), emitted.append) == j
     assert emitted[2:] == [RegisterAlu("add", j, 5, i)]
-    registers.forget()
+    registers.invalidate_computed()
     assert registers.get(row, (), emitted.append) == Register(1)
     assert emitted[3:] == [RegisterAlu("mult", Register(1), i, 3)]

@@ -39,8 +39,8 @@ from nki_mlir.targets.neuron.timing.streams import (
     SBUF_PORT,
     TRANSFER,
     WORK,
-    Occasion,
     Stream,
+    Synchronization,
     streams_of,
 )
 from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
@@ -385,13 +385,13 @@ class PlainMachine:
         """Trigger a transfer. A transfer of several cores begins when the last core has triggered its part."""
         transfer = agent.stream.details[position]
         assert isinstance(transfer, TimedTransfer)
-        occasion = agent.stream.meetings.get(position)
-        if occasion is None:
+        synchronization = agent.stream.meetings.get(position)
+        if synchronization is None:
             self.carry_out(agent, agent.stream.instructions[position].update, transfer, event, start, -1)
             return
-        gathering = self.gathering(agent, occasion)
+        gathering = self.gathering(agent, synchronization)
         gathering.transfers.append((agent, position, transfer, event))
-        if len(gathering.transfers) == len(occasion.members):
+        if len(gathering.transfers) == len(synchronization.members):
             for other, at, moved, number in gathering.transfers:
                 self.carry_out(other, other.stream.instructions[at].update, moved, number, start, event)
 
@@ -421,18 +421,18 @@ class PlainMachine:
             self.signal(core.semaphores[number], time, engines, event)
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
-    def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
+    def gathering(self, agent: Agent, synchronization: Synchronization) -> Gathering:
         """Return the next meeting of this kind that the agent's core has not attended."""
         core = self.cores.index(agent.core)
-        met = self.counts[core, occasion] = self.counts.get((core, occasion), 0) + 1
-        return self.gatherings.setdefault((occasion, met), Gathering())
+        met = self.counts[core, synchronization] = self.counts.get((core, synchronization), 0) + 1
+        return self.gatherings.setdefault((synchronization, met), Gathering())
 
     def arrive(self, agent: Agent, position: int, time: float) -> bool:
         """Let an engine reach a meeting; return whether it is complete. Completion resumes the waiting engines."""
-        occasion = agent.stream.details[position]
-        assert isinstance(occasion, Occasion)
-        gathering = self.gathering(agent, occasion)
-        if len(gathering.engines) + 1 < len(occasion.members):
+        synchronization = agent.stream.details[position]
+        assert isinstance(synchronization, Synchronization)
+        gathering = self.gathering(agent, synchronization)
+        if len(gathering.engines) + 1 < len(synchronization.members):
             gathering.engines.append(agent)
             return False
         for waiting in gathering.engines:

@@ -16,7 +16,7 @@ from nki_mlir.machine import Machine
 
 
 @lru_cache(maxsize=65_536)
-def turns_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> float:
+def access_factor_of_dims(dims: tuple[tuple[int, int], ...], itemsize: int) -> float:
     """Return the factor, 1.0 to 2.0, by which the interface takes longer for a partition's elements than for adjacent
     ones. ``dims`` are (step, count) pairs in elements, the innermost last."""
     inner = [(abs(step), count) for step, count in dims if count > 1]
@@ -34,9 +34,9 @@ def turns_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> float:
     return max(1.0, min(2.0, 2.0 * sectors / count))
 
 
-def turns(tile: Tile) -> float:
+def access_factor(tile: Tile) -> float:
     """Return the factor of an access to a tile on chip; a single element in each partition is read once."""
-    return turns_of(tile.access.free_dims, tile.dtype.itemsize)
+    return access_factor_of_dims(tile.access.free_dims, tile.dtype.itemsize)
 
 
 def adjacent(tile: Tile) -> bool:
@@ -46,5 +46,5 @@ def adjacent(tile: Tile) -> bool:
 
 def slowest(dst: Tile, sources: Sequence[Tile]) -> float:
     """Return the factor of an instruction that reads ``sources`` one after the other and writes ``dst`` meanwhile."""
-    read = [turns(tile) for tile in sources if tile.free_elements > 1]
-    return max(sum(read), turns(dst)) / max(1, len(read))
+    read = [access_factor(tile) for tile in sources if tile.free_elements > 1]
+    return max(sum(read), access_factor(dst)) / max(1, len(read))

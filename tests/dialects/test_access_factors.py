@@ -3,7 +3,7 @@
 
 import pytest
 
-from nki_mlir.dialects.interface_turns import turns_of
+from nki_mlir.dialects.access_factors import access_factor_of_dims
 from nki_mlir.machine import Cost, Engine, Work, machine_named
 from tests.targets.neuron.timing.streams import program
 
@@ -30,7 +30,7 @@ TRN2 = machine_named("trn2")
     ([(3, 3)], 4, 4 / 3), ([(2, 4)], 4, 1.0), ([(7, 2)], 2, 1.0), ([(8, 2)], 2, 2.0),
 ])
 def test_factor_of_a_pattern(dims: list[tuple[int, int]], itemsize: int, factor: float) -> None:
-    assert turns_of(tuple(dims), itemsize) == pytest.approx(factor, rel=0.01)      # sectors at the end are counted in full
+    assert access_factor_of_dims(tuple(dims), itemsize) == pytest.approx(factor, rel=0.01)      # sectors at the end are counted in full
 
 
 def work(text: str) -> Work:
