@@ -11,6 +11,9 @@ from tools.mutant_results import entries_of
 from tools.seeding import ROOT
 
 TESTS = """
+import subprocess
+import sys
+
 import numpy as np
 
 from nki_mlir.scalar.sums import ORDERED, ordered, product, reduced_in_order
@@ -33,6 +36,11 @@ def test_aliases__are_imported_by_a_test():
     from nki_mlir.scalar.tokens import ALIASES
     assert ALIASES["sum"] == "add"
 
+
+def test_averages__of_another_process():
+    program = "import numpy as np; from nki_mlir.scalar.sums import reduced_in_order as f; print(f('average', np.array([2.0, 4.0])))"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == ["3.0"]
+
 """
 CHANGES = [
     ("scalar/sums.py", "total += np", "total -= np"),                                         # a function
@@ -40,6 +48,8 @@ CHANGES = [
     ("scalar/sums.py", '"multiply": np.multiply', '"multiply": np.add'),                      # code of the module
     ("scalar/sums.py", "name in ORDERED and in_device_order()", "True"),                      # it ran before the tests
     ("scalar/sums.py", "total += np.multiply.outer(left_row, right_row)", "while True: pass"),
+    ("scalar/sums.py", "totals / flat.dtype", "totals * flat.dtype"),                         # another process runs it
+    ("scalar/sums.py", '"average": np.add', '"average": np.subtract'),                        # it imports it
     ("cli/opt.py", "if options.reduce:", "if not options.reduce:"),                           # the FileCheck test sees it
     ("scalar/tokens.py", '"sum": "add"', '"sum": "subtract"'),
     ("scalar/sums.py", "from nki_mlir.environment import EnvironmentVariable", "import nothing_of_this_name"),
@@ -81,13 +91,16 @@ def test_outcomes__name_the_test_that_fails(tmp_path: Path) -> None:
         '"multiply": np.add': "test_sums__are_ordered_for_known_operators",
         "True": "test_sums__are_ordered_for_known_operators",
         "while True: pass": "does not end",
+        "totals * flat.dtype": "test_averages__of_another_process",
+        '"average": np.subtract': "test_averages__of_another_process",
         "if not options.reduce:": "RUN 1",
         '"sum": "subtract"': "test_aliases__are_imported_by_a_test",
         "import nothing_of_this_name": "the import"}
     reached = {entry["test"].rpartition("::")[2]: entry["reached"] for entry in entries_of(tmp_path / "results")
                if "reached" in entry}
-    assert reached == {"test_product__has_all_rows": [0, 1, 4], "test_sums__are_ordered_for_known_operators": [],
-                       "test_aliases__are_imported_by_a_test": [6], "RUN 1": [5], "RUN 2": []}
+    assert reached == {"test_product__has_all_rows": [0, 1, 4], "test_sums__are_ordered_for_known_operators": [5],
+                       "test_averages__of_another_process": [], "test_aliases__are_imported_by_a_test": [8],
+                       "RUN 1": [7], "RUN 2": []}
 
 
 def test_outcomes__are_refused_if_each_test_fails_without_a_change(tmp_path: Path) -> None:

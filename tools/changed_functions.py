@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of this process with a change, and with probes that show which tests run it.
 
-``replace_code`` gives the loaded functions another code; ``Finder`` loads a module with a change. ``add_probes`` puts a
-store before each statement with a change (``line_probes.py``).
+``replace_code`` gives the loaded functions another code; ``finder_of`` loads a module with a change, and
+``show_children`` does so in the processes that a test starts. ``add_probes`` puts a store before each statement with a
+change (``line_probes.py``).
 """
 
 import ast
 import builtins
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
+from pathlib import Path
 from types import CodeType, FunctionType
 
+from .changed_modules import Finder
 from .line_probes import BLOCKS, NAME, probe
 from .seeding import PACKAGE, ROOT, Change, edited
+
+CHILDREN = Path(__file__).parent / "child_processes"
 
 
 def path_of(change: Change) -> str:
@@ -65,9 +69,27 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
                 yield from _functions(constant)
 
 
+def _code(change: Change) -> CodeType:
+    """Compile the module with a change."""
+    return compile(_text(change), path_of(change), "exec", dont_inherit=True)
+
+
 def replace_code(change: Change, functions: list[FunctionType]) -> bool:
     """Replace the code of the changed function, and return whether that is possible."""
-    return _replace(compile(_text(change), path_of(change), "exec", dont_inherit=True), function_of(change), functions)
+    return _replace(_code(change), function_of(change), functions)
+
+
+def finder_of(change: Change) -> Finder:
+    """Return the finder of the module with a change."""
+    return Finder(name_of(change), path_of(change), _code(change))
+
+
+def show_children(change: Change, text: Path) -> None:
+    """Let the Python processes that this one starts load the module with a change, unless they get other variables.
+    ``text``: the file to write its text to."""
+    text.write_text(_text(change))
+    os.environ["NKI_MLIR_MUTANT"] = os.pathsep.join([name_of(change), path_of(change), str(text)])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CHILDREN), os.environ.get("PYTHONPATH")]))
 
 
 def _replace(module: CodeType, key: tuple[str, int] | None, functions: list[FunctionType]) -> bool:
@@ -96,7 +118,7 @@ def add_probes(changes: list[Change], functions: dict[str, list[FunctionType]]) 
         first = changes[numbers[0]]
         module = compile(tree, path_of(first), "exec", dont_inherit=True)
         if not is_loaded(first):                                # a test imports it
-            sys.meta_path.insert(0, Finder(first, module))
+            sys.meta_path.insert(0, Finder(name_of(first), path_of(first), module))
         for key in {function_of(changes[number]) for number in numbers}:
             _replace(module, key, functions[path_of(first)])
     probes = bytearray(len(changes))
@@ -116,29 +138,3 @@ def _statement(tree: ast.Module, change: Change) -> tuple[list[ast.stmt], ast.st
 def _lines(change: Change) -> tuple[int, int]:
     text = source_of(change.file)
     return text.count("\n", 0, change.start) + 1, text.count("\n", 0, change.end) + 1
-
-
-class Finder:
-    """Finds a module and loads it with another code."""
-
-    def __init__(self, change: Change, code: CodeType) -> None:
-        self.name, self.file, self.code = name_of(change), path_of(change), code
-
-    @classmethod
-    def of(cls, change: Change) -> "Finder":
-        """Return the finder of the module with a change."""
-        return cls(change, compile(_text(change), path_of(change), "exec", dont_inherit=True))
-
-    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        if name != self.name:
-            return None
-        return spec_from_file_location(name, self.file, loader=_Loader(name, self.file, self.code))
-
-
-class _Loader(SourceFileLoader):
-    def __init__(self, name: str, file: str, code: CodeType) -> None:
-        super().__init__(name, file)
-        self.code = code
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.code

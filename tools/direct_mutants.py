@@ -6,8 +6,8 @@ mutant, the tests that ran its line run first, short ones before others. For a m
 process forks, and the fork replaces the function's code. The body of a function that ran during the imports, and code
 outside of functions, may have left their results in other modules: such mutants are loaded in a fork of a process that
 has imported only the libraries. A test that fails with a mutant counts if it passes by itself without one. Files do
-not change, so processes that a test starts run without the mutant; FileCheck tests run their commands in the fork
-(``filecheck_tests``).
+not change. A Python process that a test starts loads the mutant if it gets this process's variables
+(``child_processes``); FileCheck tests run their commands in the fork (``filecheck_tests``).
 """
 
 import gc
@@ -29,7 +29,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from .changed_functions import Finder, add_probes, function_of, is_loaded, path_of, replace_code, source_of
+from .changed_functions import (
+    add_probes,
+    finder_of,
+    function_of,
+    is_loaded,
+    path_of,
+    replace_code,
+    show_children,
+    source_of,
+)
 from .filecheck_tests import RunLine
 from .mutant_results import Outcome, Ran, Results
 from .seeding import ROOT, Change
@@ -137,7 +146,8 @@ class MutantRun:
         """Run the tests of a job in this process, which is a fork, and return pytest's status."""
         _redirect(Path(os.devnull))
         if job.number != NO_CHANGE:
-            sys.meta_path.insert(0, Finder.of(self.changes[job.number]))
+            sys.meta_path.insert(0, finder_of(self.changes[job.number]))
+            show_children(self.changes[job.number], self.directory / f"{job.number}.py")
         chosen = sorted({ROOT / test.partition("::")[0] for test in job.tests})
         if not all(file.is_file() for file in chosen):      # names of tests outside of the project depend on paths
             chosen = self.paths
@@ -327,9 +337,10 @@ class _Collected:
             if job.number != NO_CHANGE:
                 change = self.changes[job.number]
                 if not is_loaded(change):                       # a test imports it
-                    sys.meta_path.insert(0, Finder.of(change))
+                    sys.meta_path.insert(0, finder_of(change))
                 elif not replace_code(change, self.functions[path_of(change)]):
                     return IN_PLACE
+                show_children(change, self.directory / f"{job.number}.py")
             session.config.pluginmanager.register(_FirstFailure(self.directory / str(job.number)))
             session.config.pluginmanager.register(_Order(job.tests, self.known))
             return _run(session, [items[test] for test in job.tests])

@@ -40,10 +40,12 @@ class Sample(Base):
     is_on: bool
     numbers: list[int]
     floats: list[float]
+    counters: list[Counter]
 
     def __init__(self, numbers: list[int], floats: list[float], count: int, scale: float) -> None:
         self.numbers, self.floats = np.array(numbers, np.int64), np.array(floats)
         self.count, self.scale, self.counter, self.is_on = count, scale, Counter(), False
+        self.counters = [Counter() for _ in numbers]
 
     def integers(self, a: int, b: int) -> int:
         """Compute with integers, of which those that are divided are not negative."""
@@ -99,7 +101,13 @@ class Sample(Base):
         self.nothing(k - 1)
 
 
-ENTRIES = "integers", "real", "choices", "loops", "nothing"
+    def others(self, k: int) -> int:
+        """Change instances of a list."""
+        other = self.counters[k % self.count]
+        return other.add(k) * 100 + self.counters[0].total
+
+
+ENTRIES = "others", "integers", "real", "choices", "loops", "nothing"
 CODE = CompiledClass(Sample, ENTRIES, 0)
 
 
@@ -121,11 +129,11 @@ def outcome(method: str, arguments: tuple[float, ...], compiled: bool) -> tuple[
         result = CODE.functions[method](record.address, *arguments)
         record.read()
     return (result, instance.count, instance.scale, instance.is_on, instance.counter.total, list(instance.numbers),
-            list(instance.floats))
+            list(instance.floats), [other.total for other in instance.counters])
 
 
 @pytest.mark.parametrize("method,kinds", [("integers", "ii"), ("real", "fi"), ("choices", "ii"), ("loops", "i"),
-                                          ("nothing", "i")])
+                                          ("nothing", "i"), ("others", "i")])
 def test_methods_compute_the_same_as_python(method: str, kinds: str) -> None:
     r = random.Random(5)
     results = set()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the flags of a processor say about its registers and instructions."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -35,6 +36,15 @@ def test_instructions_of_wide_registers(flags: frozenset[str], lanes: int, more:
 def test_threads_that_the_environment_sets(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", text)
     assert host.threads() == count
+
+
+@pytest.mark.parametrize("count, threads", [(None, 1), (3, 3), (10 ** 6, host.MOST_THREADS)])
+def test_threads_of_a_system_that_counts_its_processors_alone(count: int | None, threads: int,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NKI_MLIR_NUM_THREADS", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    assert host.threads() == threads
 
 
 @pytest.mark.parametrize("text", ["0", "-1", str(host.MOST_THREADS + 1), "", "two", "1.5"])

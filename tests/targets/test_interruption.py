@@ -3,11 +3,13 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from nki_mlir.targets.runtime.interruption import ends_work, getsig, handler_of_python, keep_handler, setsig
+from nki_mlir.targets.runtime.machine import machine
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,24 @@ def test_the_c_function_is_restored() -> None:
         setsig(signal.SIGINT, ignored)
         _ = 1 / 0
     assert getsig(signal.SIGINT) == before
+
+
+def test_a_handler_that_raises_ends_the_launch_that_polls() -> None:
+    polls = machine().polls()
+    assert [next(polls), next(polls)] == [0, 0]
+    error = ValueError("of a handler")
+    assert polls.throw(error) != 0
+    assert next(polls) == 0
+    assert machine().raised() is error
+    assert type(machine().raised()) is KeyboardInterrupt         # an error is raised once
+    polls.close()
+
+
+def test_a_launch_of_another_thread_ends_with_an_interrupt_of_its_own() -> None:
+    machine().interruption = error = ValueError("of the main thread")
+    raised: list[BaseException] = []
+    thread = threading.Thread(target=lambda: raised.append(machine().raised()))
+    thread.start()
+    thread.join()
+    assert [type(one) for one in raised] == [KeyboardInterrupt]
+    assert machine().raised() is error

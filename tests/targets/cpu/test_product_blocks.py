@@ -70,6 +70,10 @@ def test_sizes__are_what_linux_reports_where_that_is_plausible(tmp_path: Path, s
         index.mkdir()
         for name, text in {"level": str(level), "size": size, "type": "Unified" if level > 1 else "Data"}.items():
             (index / name).write_text(text + "\n")
+    instructions = tmp_path / "index9"
+    instructions.mkdir()
+    for name, text in {"level": "1", "size": "64K", "type": "Instruction"}.items():
+        (instructions / name).write_text(text + "\n")
     assert host.reported_caches(str(tmp_path)) == expected
 
 
