@@ -45,5 +45,5 @@ def read_array(path: str | os.PathLike[str], mmap_mode: Literal["r"] | None = No
         raise UnreadableArray("cannot be read: " + (
             reason if len(reason) <= REASON else f"{reason[:REASON]}...")) from None
     if not isinstance(array, np.ndarray):                       # an archive, which NumPy recognizes by its content
-        raise UnreadableArray("the file is not an array, but an archive of arrays")
+        raise UnreadableArray("the file is not an array, but an archive of arrays; write one of them with numpy.save")
     return array if mmap_mode else array.astype(array.dtype.newbyteorder("="), copy=False)

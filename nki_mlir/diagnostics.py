@@ -232,7 +232,7 @@ def excerpt(at: Location) -> list[str]:
     """Return the source line, and a line with a caret under the expression; [] for a source that cannot be shown."""
     try:
         text = linecache.getline(at.file, at.line).rstrip("\n") if is_known_source(at.file) else ""
-    except LookupError:                 # the file declares a codec that is no encoding of texts, such as rot13
+    except (LookupError, UnicodeError):     # the file declares a codec that is no encoding of texts, or not its own
         return []
     if not text.strip():
         return []

@@ -28,6 +28,7 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
                              "bool": BY_NAME["bool"]}
 
 
+ARRAY_FILES = (".npy", ".npz")   # an archive is refused: it has several arrays
 AT_ONCE = 1 << 16               # values that are drawn in one call
 SEED_DIGITS = 40                        # digits of a random seed: NumPy's generators have 128 bits
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
@@ -91,7 +92,7 @@ def parse_argument(text: str, index: int, values: bool = True) -> object:
         return fill(shape, SHORT[match[2]], match[3] or "random", index, text)
     if re.fullmatch(r"[+-]?(inf|nan)", text):
         return float(text)
-    if text.endswith(".npy") and text[0] not in "([{'\"":
+    if text.endswith(ARRAY_FILES) and text[0] not in "([{'\"":
         return tensor_of_file(text, values)
     try:
         return ast.literal_eval(text)
@@ -203,7 +204,7 @@ def fill(shape: tuple[int, ...], dtype: DType, contents: str, index: int, text: 
             values = np.ones(shape)
         case "arange":
             values = np.arange(count).reshape(shape)
-        case _ if contents.endswith(".npy"):
+        case _ if contents.endswith(ARRAY_FILES):
             check_shape(contents, shape, text)
             values = array_of_file(contents, text)
             if values.dtype.kind == "V":                        # NumPy does not write the names of other dtypes

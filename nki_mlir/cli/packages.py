@@ -8,7 +8,8 @@ from pathlib import Path
 
 def package_folders(file: Path) -> list[Path]:
     """Return the folders of the packages around a file that imports from them, from the outermost on; [] for a file
-    without relative imports and without imports from the outermost package, or one that does not parse."""
+    without relative imports and without imports from the outermost package, or one that does not parse. Raise
+    ``OSError`` if the file cannot be read."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -103,7 +103,8 @@ def read_bytes(source: str) -> bytes:
         else:
             data = TEXT_BYTES.read(source)
     except (OSError, ValueError) as error:
-        raise SourceError(f"cannot read {source}: {getattr(error, 'strerror', error)}{kernel_hint(source)}") from None
+        hint = kernel_hint(source) if isinstance(error, FileNotFoundError) else ""
+        raise SourceError(f"cannot read {source}: {getattr(error, 'strerror', error)}{hint}") from None
     name_source(source)
     return data
 
@@ -335,7 +336,10 @@ def run_file(file: Path) -> dict[str, object]:
     TEXT_BYTES.check(file.stat().st_size, "the file", str(file))
     name_source(file)
     install(executables=False)
-    folders = package_folders(file)
+    try:
+        folders = package_folders(file)
+    except OSError as error:                            # the first read: no permission, a disk that fails
+        raise SourceError(f"cannot read {shortened(str(file))}: {error.strerror}") from None
     sys.path.insert(0, str(folders[0].parent) if folders else os.path.dirname(os.path.realpath(file)))
     keep_last_collection()
     try:

@@ -156,6 +156,8 @@ def _read(file: Path) -> str:
         text = file.read_text(encoding="utf-8-sig")
         check_syntax(text, str(file))
         cst.parse_module(text)
+    except OSError as error:
+        raise MigrationError(what=f"cannot read {file}: {error.strerror}", how="make it readable first") from None
     except UnicodeDecodeError as error:
         data = file.read_bytes()
         before = data[:error.start + len(BOM_UTF8) * data.startswith(BOM_UTF8)]

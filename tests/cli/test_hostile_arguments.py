@@ -84,6 +84,15 @@ def test_files_of_arguments(kind, kernel, tmp_path, capsys):
     assert printed.count("\n") == 2 and len(printed) < 600
 
 
+@pytest.mark.parametrize("shape", ["", "4x4xf32="])
+def test_an_archive_of_arrays_is_no_argument(shape, kernel, tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=np.zeros((4, 4), np.float32))
+    assert run.main([kernel, "--arg", f"{shape}{tmp_path}/x.npz"]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"error: --arg {shape}{tmp_path}/x.npz: the file is not an array, but an archive of arrays; write one of them with "
+        "numpy.save [NKI-ARG]\n")
+
+
 @pytest.mark.parametrize("shape", ["99999999999x99999999xf32", "1x" * 33 + "f32", "1x" * 5000 + "f32",
                                    "1073741824x1073741824xi8"])
 @pytest.mark.parametrize("command", [opt, run])
@@ -454,11 +463,27 @@ def test_stores_of_other_tables(statements, tmp_path, monkeypatch, capsys):
     assert not Path("x.html").exists()
 
 
-def test_a_source_in_a_codec_that_is_no_encoding(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("codec", ["rot13", "utf-16", "punycode", "undefined", "no-such-codec"])
+def test_a_source_in_a_codec_that_is_not_its_encoding(codec, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("k.py").write_text("# coding: rot13\n" + KERNEL)
+    Path("k.py").write_text(f"# coding: {codec}\n" + KERNEL)
     assert run.main(["k.py:f", "--arg", "4x4xf32"]) == 1
     assert capsys.readouterr().err.startswith("k.py:1:1: error: SyntaxError: ")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="without a file that opens and cannot be read")
+@pytest.mark.parametrize("command, arguments, error", [
+    (run, ["k.py:f", "--arg", "4x4xf32"], "error: cannot read k.py: Input/output error\n"),
+    (opt, ["k.py:f", "--arg", "4x4xf32"], "error: cannot read k.py: Input/output error\n"),
+    (migrate, ["k.py"], "error: cannot read k.py: Input/output error [NKI-MIGRATE]\n  fix: make it readable first\n"),
+    (opt, ["k.mlir"], "error: cannot read k.mlir: Input/output error\n")],
+    ids=["run", "opt", "migrate", "opt of a module"])
+def test_a_source_whose_read_fails(command, arguments, error, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("k.py", "k.mlir"):
+        Path(name).symlink_to("/proc/self/mem")
+    assert command.main(arguments) == 1
+    assert capsys.readouterr().err == error
 
 
 def test_an_assignment_of_too_many_parts(tmp_path, capsys):
