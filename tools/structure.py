@@ -55,7 +55,7 @@ ANALYSES = (
              r"def (\w*through|at_source|at_target)\(", BELOW, 6),
     Analysis("test whether two accesses overlap",
              r"def (_?apart|_?interleaved|lie_apart|are_apart|elements_apart|\w*boxes_apart|may_meet|reads_result|"
-             r"clearly_apart|meeting|conflicts|overlaps)\(",
+             r"clearly_apart|meeting|conflicts|overlaps?|overlaps_later|\w*boxes_overlap|intersects)\(",
              (*BELOW, "capture", "frontend"), 8, CHECKER),
     Analysis("define a form of a tile on the way from capture to the CPU's program",
              r"(?m)^class (View|Access|ViewOp|Operand|MemrefView|ViewedNest|PlacedNest|TileComputation|ChunkAccess|"

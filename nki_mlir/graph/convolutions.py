@@ -106,7 +106,7 @@ def image_form(nest: TileNest, image: TileOperand, x: int, y: int, inner: int, t
     strides, extents, output = image.strides, nest.extents, nest.output
     shifts = [(channels, summed // channels), *((strides[a], extents[a]) for a in taps)]
     if depth < LEAST_ROWS or summed % channels or not any(
-            overlap(step, n, strides[a], extents[a]) for step, n in shifts for a in (x, y) if extents[a] > 1):
+            windows_overlap(step, n, strides[a], extents[a]) for step, n in shifts for a in (x, y) if extents[a] > 1):
         return None
     step_x, step_y = max(1, strides[x] // channels), max(1, strides[y] // line)
     reach = [strides[a] * (extents[a] - 1) for a in taps]
@@ -133,7 +133,7 @@ def image_form(nest: TileNest, image: TileOperand, x: int, y: int, inner: int, t
                  -(-lines // step_y), pieces, step_x * width)
 
 
-def overlap(shift: int, positions: int, step: int, count: int) -> bool:
+def windows_overlap(shift: int, positions: int, step: int, count: int) -> bool:
     """Return whether windows of this many positions, ``shift`` elements apart, share some if they begin at multiples of
     a step."""
     return any(shift * k % step == 0 and shift * k // step < count for k in range(1, positions))

@@ -27,6 +27,7 @@ from nki_mlir.dialects.integer_systems import Row, Span, solution
 
 ANYWHERE = 1 << 62              # further than any address
 Box = tuple[str, Bounds]        # a memory on chip, and the partitions and bytes in it
+DISTANCES = 64                  # most distances between iterations that are compared; beyond, they overlap
 IndexBox = tuple[Sequence[int], Sequence[int]]          # starts and counts by dim
 Form = tuple[int, dict[int, int]]                       # a constant, and coefficients of variables
 BLOCKS_COMPARED = 64            # blocks of one pattern that are compared with another pattern of a different step
@@ -109,6 +110,27 @@ class Region:
             return False
         a, b = self.nest, other.nest
         return share_byte(a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, other.start - self.start)
+
+    def bounds_overlap(self, other: "Region") -> bool:
+        """Return whether the bytes from the first to the last that any values of registers reach overlap."""
+        return self.low < other.high and other.low < self.high
+
+    def overlaps_later(self, other: "Region", byte: int, partition: int, iterations: int) -> bool:
+        """Return whether both can have a byte in common if the other one is of one of the next ``iterations``, and a
+        region moves by ``byte`` and ``partition`` in each. Their symbolic terms are equal. After ``DISTANCES``
+        iterations without an answer, assume that they can."""
+        a, b = self.nest, other.nest
+        for distance in range(1, min(iterations, DISTANCES) + 1):
+            apart = other.start - self.start + byte * distance
+            if apart >= a.extent if byte > 0 else apart + b.extent <= 0 if byte < 0 else False:
+                return False                        # the regions are further apart at larger distances
+            shift = partition * distance
+            if self.first <= other.last + shift and other.first + shift <= self.last and share_byte(
+                    a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, apart):
+                return True
+            if byte == 0 and partition == 0:
+                return False
+        return iterations > DISTANCES
 
     def covers(self, other: "Region") -> bool:
         """Return whether every byte of the other region is surely a byte of this one."""
@@ -222,6 +244,11 @@ def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
     if delta.symbols and not ranges:
         return -ANYWHERE, ANYWHERE
     return delta.interval(ranges)
+
+
+def boxes_overlap(a: Bounds, b: Bounds) -> bool:
+    """Return whether two boxes of partitions and bytes in one memory share a byte."""
+    return a[2] < b[3] and b[2] < a[3] and a[0] < b[1] and b[0] < a[1]
 
 
 class BoxColumns:

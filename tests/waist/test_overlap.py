@@ -18,6 +18,7 @@ from nki_mlir.waist.overlap import (
     Iterations,
     OverlapSystem,
     are_apart,
+    boxes_overlap,
     elements_apart,
     index_boxes_apart,
     may_interleave,
@@ -135,6 +136,8 @@ def test_boxes__overlap_where_they_share_a_byte(box, other, down, right):
         return {(space, *at) for at in product(range(a, b), range(c, d))}
     columns = BoxColumns([box, other])
     assert columns.overlap(0, 1) == columns.overlap(1, 0) == bool(elements(box) & elements(other))
+    in_one_memory = elements((SBUF, box[1])) & elements((SBUF, other[1]))
+    assert boxes_overlap(box[1], other[1]) == boxes_overlap(other[1], box[1]) == bool(in_one_memory)
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=2, max_size=2)

@@ -17,10 +17,8 @@ from typing import NamedTuple
 from nki_mlir.targets.neuron.codegen.dependences import Touched, limited_dependences, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopVariable, variables_of
 from nki_mlir.targets.neuron.codegen.segment_waits import streams_of
-from nki_mlir.waist.overlap import Region, share_byte
+from nki_mlir.waist.overlap import Region
 
-# most distances between iterations that are compared; beyond, regions count as overlapping
-DISTANCES = 64
 PAIRS = 250_000                 # most pairs of steps of two successive iterations, in bodies whose iterations overlap
 
 
@@ -68,17 +66,17 @@ class LaterRegions:
                                                (reads[earlier], writes[later])):
             for n in earlier_regions:
                 for m in later_regions:
-                    if memories[n] == memories[m] and self.overlap_later(n, m):
+                    if memories[n] == memories[m] and self.is_carried(n, m):
                         return True
         return False
 
-    def overlap_later(self, earlier: int, later: int) -> bool:
+    def is_carried(self, earlier: int, later: int) -> bool:
         """Return whether a region may share a byte with another one of the same memory in a later iteration."""
         region, other, advance = self.regions[earlier], self.regions[later], self.advances[earlier]
         key = self.forms[earlier], self.forms[later], other.start - region.start
         overlaps = self.overlap_memo.get(key)
         if overlaps is None:
-            overlaps = overlaps_later(region, other, advance, self.advances[later], self.loop)
+            overlaps = is_carried(region, other, advance, self.advances[later], self.loop)
             if advance.is_constant and advance == self.advances[later] and (
                     region.symbolic is not None or other.symbolic is not None):
                 self.overlap_memo[key] = overlaps
@@ -107,23 +105,12 @@ def advance_of(region: Region, variable: LoopVariable) -> Advance:
     return Advance(byte, partition, other_terms, is_known)
 
 
-def overlaps_later(earlier: Region, later: Region, advance: Advance, later_advance: Advance, loop: Loop) -> bool:
-    """Return whether a region may share a byte with another one of the same memory in a later iteration."""
+def is_carried(earlier: Region, later: Region, advance: Advance, later_advance: Advance, loop: Loop) -> bool:
+    """Return whether a loop may carry a dependence: a region may share a byte with another one of the same memory in a
+    later iteration."""
     if earlier.symbolic is None and later.symbolic is None:
         return earlier is later or earlier.overlaps(later)        # the regions are the same in all iterations
     if not advance.is_constant or advance != later_advance:
-        return earlier.low < later.high and later.low < earlier.high
+        return earlier.bounds_overlap(later)
     byte, partition = advance.byte * loop.span.step, advance.partition * loop.span.step
-    earlier_nest, later_nest = earlier.nest, later.nest
-    for distance in range(1, min(len(loop.span), DISTANCES + 1)):
-        apart = later.start - earlier.start + byte * distance
-        if apart >= earlier_nest.extent if byte > 0 else apart + later_nest.extent <= 0 if byte < 0 else False:
-            return False                            # the regions are further apart at larger distances
-        shift = partition * distance
-        if earlier.first <= later.last + shift and later.first + shift <= earlier.last and share_byte(
-                earlier_nest.pairs, earlier_nest.unit, earlier_nest.extent, later_nest.pairs, later_nest.unit,
-                later_nest.extent, apart):
-            return True
-        if byte == 0 and partition == 0:
-            return False
-    return len(loop.span) > DISTANCES + 1
+    return earlier.overlaps_later(later, byte, partition, len(loop.span) - 1)

@@ -39,8 +39,9 @@ from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.targets.neuron.codegen.fuse_instructions import Uses, record_uses, uses_of
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks
-from nki_mlir.targets.neuron.codegen.reuse_loads import extent_of, overlap
+from nki_mlir.targets.neuron.codegen.reuse_loads import bounds_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
+from nki_mlir.waist.overlap import boxes_overlap
 
 COPIES = (DynamicReadOp, DynamicWriteOp, TensorCopyDynamicSrcOp, TensorCopyDynamicDstOp, DmaDynamicReadOp,
           DmaDynamicWriteOp, DmaGatherOp, DmaScatterOp)
@@ -134,7 +135,7 @@ def may_overwrite(buffer: DeviceBuffer, index: DeviceBuffer) -> bool:
         return True
     if buffer.space != index.space or not (index.fixed or index.addresses) or not (buffer.fixed or buffer.addresses):
         return False
-    return bool(index.addresses or buffer.addresses) or overlap(extent_of(index), extent_of(buffer))
+    return bool(index.addresses or buffer.addresses) or boxes_overlap(bounds_of(index), bounds_of(buffer))
 
 
 def _replace(step: InstructionStep, op: Op, uses: Uses) -> None:

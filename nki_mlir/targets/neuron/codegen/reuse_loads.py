@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, SBUF, Access, Tile
+from nki_mlir.dialects.access import HBM, SBUF, Access, Bounds, Tile
 from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.op import Op, changed
@@ -34,6 +34,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
+from nki_mlir.waist.overlap import boxes_overlap
 
 ROOM = 70                       # percent
 ROOM_OF_COPIES = 95             # percent
@@ -214,38 +215,34 @@ class ChosenAddresses:
     of buffers, the positions of the steps, in order."""
 
     def __init__(self, uses: RunUses) -> None:
-        self.users: defaultdict[tuple[range, range], list[int]] = defaultdict(list)
-        self.sharing: dict[tuple[range, range], list[tuple[range, range]]] = {}
+        self.users: defaultdict[Bounds, list[int]] = defaultdict(list)
+        self.sharing: dict[Bounds, list[Bounds]] = {}
         for buffer, positions in uses.users.items():
             if buffer.fixed:
-                self.users[extent_of(buffer)] += positions
+                self.users[bounds_of(buffer)] += positions
         for positions in self.users.values():
             positions.sort()
 
     def undisturbed(self, buffer: DeviceBuffer, begin: int, dropped: DeviceBuffer, load: int, last: int) -> bool:
         """Return whether no other buffer uses the bytes of a buffer from ``begin`` to the last use of the one that it
         replaces, whose load is at ``load``; from there on, a buffer with the same bytes has them for itself."""
-        extent = extent_of(buffer)
-        end = load - 1 if dropped.fixed and extent_of(dropped) == extent else last
-        if extent not in self.sharing:
-            self.sharing[extent] = [other for other in self.users if overlap(extent, other)]
+        bounds = bounds_of(buffer)
+        end = load - 1 if dropped.fixed and bounds_of(dropped) == bounds else last
+        if bounds not in self.sharing:
+            self.sharing[bounds] = [other for other in self.users if boxes_overlap(bounds, other)]
         return all(bisect_right(self.users[other], end) <= bisect_right(self.users[other], begin - 1)
-                   for other in self.sharing[extent])
+                   for other in self.sharing[bounds])
 
     def add(self, buffer: DeviceBuffer, positions: Sequence[int]) -> None:
         """Record that these steps use a buffer."""
         for position in positions:
-            insort(self.users[extent_of(buffer)], position)
+            insort(self.users[bounds_of(buffer)], position)
 
 
-def extent_of(buffer: DeviceBuffer) -> tuple[range, range]:
-    """Return the partitions and the bytes of each of them at the address of a buffer."""
+def bounds_of(buffer: DeviceBuffer) -> Bounds:
+    """Return the bounds of the partitions, and of the bytes of each, at the address of a buffer."""
     partition, byte = buffer.address or (0, 0)
-    return range(partition, partition + buffer.partitions), range(byte, byte + buffer.bytes_per_partition)
-
-
-def overlap(a: tuple[range, range], b: tuple[range, range]) -> bool:
-    return all(one.start < other.stop and other.start < one.stop for one, other in zip(a, b))
+    return partition, partition + buffer.partitions, byte, byte + buffer.bytes_per_partition
 
 
 class BytesInUse:

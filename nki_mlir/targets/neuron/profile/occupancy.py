@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Bounds, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.timing.machine import TimedCore, TimedMachine
+from nki_mlir.waist.overlap import boxes_overlap
 
 Where = tuple[int, int]         # agent and position in its stream
 BUCKET = 2048                   # bytes of a bucket, whose values are searched together
@@ -30,9 +31,9 @@ class Footprint(NamedTuple):
     b0: int
     b1: int
 
-    def intersects(self, other: "Footprint") -> bool:
-        """Return whether two footprints in one memory may share a byte."""
-        return self.b0 < other.b1 and other.b0 < self.b1 and self.p0 < other.p1 and other.p0 < self.p1
+    @property
+    def bounds(self) -> Bounds:
+        return self[1:]
 
     def contains(self, other: "Footprint") -> bool:
         return self.p0 <= other.p0 and other.p1 <= self.p1 and self.b0 <= other.b0 and other.b1 <= self.b1
@@ -122,7 +123,7 @@ class _Memory:
 
     def _overlapping(self, region: Footprint) -> list[int]:
         return list(dict.fromkeys(k for bucket in buckets_of(region) for k in self.live.get(bucket, ())
-                                  if self.all[k].region.intersects(region)))
+                                  if boxes_overlap(self.all[k].region.bounds, region.bounds)))
 
     def read(self, region: Footprint, end: float) -> None:
         for k in self._overlapping(region):
@@ -184,7 +185,7 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
         for operand in operands:
             for bucket in buckets_of(operand.region) if operand.reads else ():
                 for value in live[bucket]:
-                    if value.region.intersects(operand.region):
+                    if boxes_overlap(value.region.bounds, operand.region.bounds):
                         readers[value.where].add(Use(where, operand.field, operand.region))
         for operand in operands:
             if operand.writes:

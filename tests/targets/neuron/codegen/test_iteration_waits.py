@@ -14,7 +14,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen import carried_dependences as carried
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
-from nki_mlir.targets.neuron.codegen.carried_dependences import advance_of, overlaps_later
+from nki_mlir.targets.neuron.codegen.carried_dependences import advance_of, is_carried
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.iteration_waits import shares, straight_loops
 from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, LoopVariable, compute
@@ -250,7 +250,7 @@ def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
         shared = one.handle is other.handle and any(
             places[0][k] & places[1][m] for k in range(len(span)) for m in range(k + 1, len(span)))
         advances = [advance_of(region, loop.variable) for region in regions]
-        assert overlaps_later(*regions, *advances, loop) or not shared
+        assert is_carried(*regions, *advances, loop) or not shared
         count += shared
     assert count or FUZZ                # one seed in several hundred draws no pair that meets
 
@@ -267,7 +267,7 @@ def test_runs_of_later_iterations__meet_exactly_where_bytes_are_shared(dtype):
         places = [[set(bytes_of(t, i)) for i in span] for t in tiles]
         shared = any(places[0][k] & places[1][m] for k in span for m in span[k + 1:])
         advances = [advance_of(region, variable) for region in regions]
-        assert overlaps_later(*regions, *advances, Loop(variable, span, Block())) == shared
+        assert is_carried(*regions, *advances, Loop(variable, span, Block())) == shared
 
 
 def test_carried_dependences__are_on_all_transfers_and_on_the_last_of_an_engine():
