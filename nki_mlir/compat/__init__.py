@@ -82,7 +82,12 @@ def vendor_names(modules: Mapping[str, str], *more: str) -> dict[str, str | None
 
 
 NAMES = vendor_names(MODULES, *LAZY, *VERSIONS)
-TORCH_XLA = vendor_names({"nki_mlir.compat.torch_xla_standin": "torch_xla torch_xla.core.xla_model"})
+TORCH_XLA = vendor_names({
+    "nki_mlir.compat.torch_xla_standin": "torch_xla torch_xla.core.xla_model",
+    "nki_mlir.compat.torch_xla_runtime": "torch_xla.runtime",
+    "nki_mlir.compat.torch_xla_launch": "torch_xla.distributed.xla_multiprocessing "
+                                        "torch_xla.distributed.parallel_loader",
+    "nki_mlir.compat.torch_xla_backend": "torch_xla.distributed.xla_backend"})
 
 
 class Package(ModuleType):
