@@ -3,7 +3,7 @@
 
 Importing the package loads neither MLIR nor a framework; each part loads what it needs when it is used.
 
-A kernel is a function under ``@nki.jit`` of either generation. Called, it runs; ``lower`` returns the kernel at each
+A kernel is a function under ``@nki.jit`` of either generation. A call runs it; ``lower`` returns the kernel at each
 level::
 
     import nki_mlir
@@ -22,9 +22,10 @@ level::
 ``compat.install`` makes ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable
 (``python -m nki_mlir SCRIPT`` does so, too), ``frameworks`` has kernels in JAX, PyTorch and StableHLO, ``customop`` C++
 operators. ``help(nl)``, ``help(nisa)`` and ``help`` of any of their functions say what they do, with examples that run.
-The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``, each with ``--help``, ``nki-score``, ``nki-tune`` and
-``nki-grade`` for candidates, ``nki-lsp`` for editors, and ``nki-env`` for programs that start the vendor's executables.
-``plugin`` is what packages that add to the toolchain import.
+The commands, each with ``--help``, are ``nki-opt``, ``nki-run`` and ``nki-translate``, ``nki-migrate`` for sources of
+older releases, ``nki-score``, ``nki-tune`` and ``nki-grade`` for candidates, ``nki-calibrate`` for measurements of a
+device, ``nki-lsp`` for editors, and ``nki-env`` for programs that start the vendor's executables. Packages that add to
+the toolchain import names from ``plugin``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

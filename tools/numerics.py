@@ -26,12 +26,14 @@ Errors = Mapping[str, float | None]
 
 HEAD = """# Numbers
 
-`tools/numerics.py` (`make docs`) writes this page from `bench/numeric_errors.json`; `make numerics` measures the errors
-again, which takes some 20 minutes. Errors are in units in the last place (ulp) of the result's dtype, against formulas
-in float64: a correctly rounded result has at most 0.5, an exact one 0. The arguments are {values:,} values of float32
-(edges, random bits, numbers of usual sizes) and all values of the narrower dtypes; for functions of two numbers, all
-pairs of 8-bit values. Infinity counts as the next value after the largest. NaN must be where the formula has it. The
-sign of a zero does not count.
+This page says how far each function and conversion is from the exact value, on each executor, and in which order sums
+are added. `tools/numerics.py` (`make docs`) writes it from `bench/numeric_errors.json`; `make numerics` measures the
+errors again, which takes some 20 minutes.
+
+Errors are in units in the last place (ulp) of the result's dtype, against formulas in float64: a correctly rounded
+result has at most 0.5, an exact one 0. The arguments are {values:,} values of float32 (edges, random bits, numbers of
+usual sizes) and all values of the narrower dtypes; for functions of two numbers, all pairs of 8-bit values. Infinity
+counts as the next value after the largest. NaN must be where the formula has it. The sign of a zero does not count.
 
 A single figure is the error of all four executors; four figures belong to `eager`, `interpreter`, `jit` and `isa`.
 `eager`, `interpreter` and the simulator compute with NumPy, `jit` with expansions of the scalar library. The
