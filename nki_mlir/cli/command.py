@@ -243,19 +243,25 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None and not has_directory():
             return fail(DirectoryRemoved())
-        if error.errno not in FULL or raised_at(error) is not None:
-            raise
-        drop_output()
-        return fail(OutputFailed(reason=error.strerror))
+        if error.errno in FULL and raised_at(error) is None:
+            drop_output()
+            return fail(OutputFailed(reason=error.strerror))
+        return fail_of_kernel(error)
     except BaseException as error:                      # a kernel may raise an exception of this class
-        at = raised_at(error)
-        if at is None and not isinstance(error, Warning):
-            raise
-        from nki_mlir.language.python_errors import fix_of  # start-up: imported on first use
-        raised = KernelRaised(kind=type(error).__name__, text=text_of(error), instead=fix_of(error))
-        return fail(raised.located(at).with_traceback(error.__traceback__))
+        return fail_of_kernel(error)
     finally:
         show_progress(None)
+
+
+def fail_of_kernel(error: BaseException) -> int:
+    """Print the exception that a kernel raised at the kernel's line, and return the exit status. Raise an exception of
+    the toolchain again."""
+    at = raised_at(error)
+    if at is None and not isinstance(error, Warning):
+        raise error
+    from nki_mlir.language.python_errors import fix_of  # start-up: imported on first use
+    raised = KernelRaised(kind=type(error).__name__, text=text_of(error), instead=fix_of(error))
+    return fail(raised.located(at).with_traceback(error.__traceback__))
 
 
 def has_directory() -> bool:

@@ -14,6 +14,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
@@ -58,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return server.serve()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())      # Python flushes the buffer when it exits
+        with suppress(OSError):                                         # a stream that is closed has no descriptor
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # Python flushes the buffer when it exits
         return 1 if isinstance(error, BrokenPipeError) else fail(OutputFailed(reason=error.strerror))
 
 

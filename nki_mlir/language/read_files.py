@@ -19,6 +19,7 @@ from nki_mlir.capture.locations import STANDARD_LIBRARY, is_toolchain
 
 # In Python 3.10 paths call the ``open`` that this class has an attribute for.
 PATH_ACCESSOR: Any = getattr(pathlib, "_NormalAccessor", None)
+OF_PYTHON = "<frozen io>"       # the file of the replacement in tracebacks: a missing file is no fault of the toolchain
 LARGE = 1 << 24         # bytes: larger files are compared by size and time of the last change
 
 
@@ -79,4 +80,5 @@ class FilesRead:
                 path = os.path.abspath(os.fsdecode(file))
                 self.states.setdefault(path, state_of_file(path))
             return original(file, mode, *arguments, **keywords)
+        open.__code__ = open.__code__.replace(co_filename=OF_PYTHON)
         return open

@@ -82,6 +82,22 @@ def test_a_file_that_ends_the_process_is_an_error(tmp_path, capsys, ending):
     assert error.startswith(f"{file}:1:1: error: SystemExit: {ending.strip(chr(39))} [NKI-KERNEL-RAISED]")
 
 
+@pytest.mark.parametrize("executor", ["jit", "eager"])
+@pytest.mark.parametrize("statement, error", [
+    ("open('/no-such-file')", "FileNotFoundError: [Errno 2] No such file or directory: '/no-such-file'"),
+    ("numpy.load('/no-such-file')", "FileNotFoundError: [Errno 2] No such file or directory: '/no-such-file'"),
+    ("raise PermissionError(13, 'locked')", "PermissionError: [Errno 13] locked"),
+    ("raise OSError(28, 'full')", "OSError: [Errno 28] full"), ("raise OSError", "OSError: ")])
+def test_an_error_of_files_in_a_kernel_is_at_its_line(tmp_path, capsys, executor, statement, error):
+    file = tmp_path / "kernel.py"
+    file.write_text("import numpy\nimport neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n"
+                    f"    {statement}\n    return nl.load(x)\n")
+    assert run.main([f"{file}:f", "--arg", "4x4xf32", f"--on={executor}"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"{file}:6:5: error: {error} [NKI-KERNEL-RAISED]\n    6 |     {statement}\n")
+    assert "Traceback" not in printed
+
+
 def test_a_directory_that_was_removed_is_an_error(tmp_path, capsys, monkeypatch):
     (tmp_path / "k.py").write_text("")
     (tmp_path / "gone").mkdir()
@@ -163,6 +179,16 @@ def test_messages_to_an_editor_on_a_full_disk_end_in_an_error():
                                stderr=subprocess.PIPE, text=True)
     assert ended.returncode == 1
     assert ended.stderr == ("error: the output cannot be written: No space left on device [NKI-OUTPUT]\n"
+                            "  fix: free some space, or write to another file\n")
+
+
+def test_messages_to_an_editor_that_has_closed_its_input_end_in_an_error():
+    body = '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}'
+    ended = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable,
+                            "from nki_mlir.cli import entry; raise SystemExit(entry.lsp())"],
+                           cwd=ROOT, input=f"Content-Length: {len(body)}\r\n\r\n{body}", stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == ("error: the output cannot be written: it is closed [NKI-OUTPUT]\n"
                             "  fix: free some space, or write to another file\n")
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import threading
+import traceback
 
 import numpy as np
 import pytest
@@ -97,6 +98,13 @@ def test_whose_code_reads(file, monkeypatch, frames, is_noted):
             call = function(name, call)
         call(str(file))
     assert (files.states != {}) is is_noted
+
+
+def test_no_frame_of_a_missing_file_is_the_toolchains(tmp_path):
+    """A traceback would otherwise show all frames of the toolchain, as for a defect of it."""
+    with pytest.raises(FileNotFoundError, match="nothing") as raised, FilesRead():
+        open(tmp_path / "nothing")
+    assert [frame.filename for frame in traceback.extract_tb(raised.tb)] == [__file__, "<frozen io>"]
 
 
 def test_replacements_of_open_stay(file, monkeypatch):

@@ -66,6 +66,19 @@ def test_a_handler_that_raises_ends_the_launch_that_polls() -> None:
     polls.close()
 
 
+def test_launches_know_whether_ctrl_c_ends_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts while Python cannot answer: a framework waits for a launch and keeps Python's lock."""
+    calls: list[tuple[object, ...]] = []
+    machine().watch_signals()
+    monkeypatch.setattr(machine(), "_callable", lambda name, *kinds: lambda *arguments: calls.append((name, *arguments)))
+    for handler in (signal.default_int_handler, signal.SIG_IGN):
+        signal.signal(signal.SIGINT, handler)
+        machine().watch_signals()
+    assert calls == [("nki_use_answer", True), ("nki_use_answer", False)]
+    monkeypatch.undo()
+    machine().watch_signals()
+
+
 def test_a_launch_of_another_thread_ends_with_an_interrupt_of_its_own() -> None:
     machine().interruption = error = ValueError("of the main thread")
     raised: list[BaseException] = []
