@@ -143,7 +143,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     if low:                                     # the least index is the first element's
         shown, index = text.tile(op, index), text.temporary(index.shape, index.dtype, SBUF, name="moved")
         text.write(f"nisa.tensor_scalar(dst={text.tile(op, index)}, data={shown}, op0=nl.add, "
-                   f"operand0={float(low)}{text.kept_engine})")
+                   f"operand0={float(low)})")
     position = op.position
     steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
     start = replace(position, axes=()).plus(Linear(-scale * low))

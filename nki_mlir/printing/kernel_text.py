@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import prod
 from typing import Any
 
 from nki_mlir.analysis.dead_code import reads_unwritten
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Location, printable
-from nki_mlir.dialects.access import SBUF, Tile, full_tile
+from nki_mlir.dialects.access import Tile, full_tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.op import Op
@@ -273,15 +272,7 @@ class KernelText:
         self.allocate(tensor, tensor)
         if expression:
             self.use(tensor)
-        elif self.placement is not None and space == SBUF:
-            tensor.address = self.placement.free_address(prod(shape[1:]) * dtype.itemsize, self.machine)
         return full_tile(tensor, tensor.shape, dtype, space)
-
-    @property
-    def kept_engine(self) -> str:
-        """The engine of an instruction that only the text has: one, so that the text stays the same when it is read and
-        printed with its placement."""
-        return "" if self.placement is None else ", engine=nisa.engine.vector"
 
     # -- registers -----------------------------------------------------------------------------------------------------
     def fill(self, register: Value, load: str = "") -> None:
@@ -316,9 +307,11 @@ class KernelText:
             if engine != "vector":
                 raise Unprintable(what=f"a generator of the {engine} engine that begins again",
                                   fix="set its state in each program")
-            seed = self.tensors[self.temporary((1, 1), INT32, SBUF, name="seed").handle]
+            seed, engine = self.tensors[self.temporary((1, 1), INT32, "sbuf", name="seed").handle], ""
+            if self.placement is not None:
+                seed.address, engine = self.placement.free_address(self.machine), ", engine=nisa.engine.vector"
             self.use(seed)
-            self.write(f"nisa.memset(dst={seed.name}, value=0{self.kept_engine})")
+            self.write(f"nisa.memset(dst={seed.name}, value=0{engine})")
             self.write(f"nl.random_seed({seed.name})")
         elif begins and loops != self.repeats:
             raise Unprintable(what="a sum of a loop that continues a value of the registers from before the loop",

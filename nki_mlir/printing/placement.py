@@ -46,13 +46,10 @@ class KeptPlacement:
     addresses: int = 0          # number of addresses that no allocation can have
     engines: Counter[str] = field(default_factory=Counter)       # calls of functions without an engine parameter
 
-    def free_address(self, size: int, machine: Machine) -> tuple[int, int] | None:
-        """Return the address in SBUF of a new tile of a size in bytes a partition; None if SBUF is full."""
-        first, end = self.free, self.free + -(-size // ALIGNED) * ALIGNED
-        if end > machine.sbuf_bytes_per_partition:
-            return None
-        self.free = end
-        return 0, first
+    def free_address(self, machine: Machine) -> tuple[int, int] | None:
+        """Return the address of a new tile of at most ``ALIGNED`` bytes a partition; None if SBUF is full."""
+        self.free += ALIGNED
+        return (0, self.free - ALIGNED) if self.free <= machine.sbuf_bytes_per_partition else None
 
     @property
     def notes(self) -> list[str]:
