@@ -32,6 +32,7 @@ from nki_mlir.frameworks.torch_gradients import drop_positions
 from nki_mlir.frameworks.torch_lowerings import described, lower_operators, order_numbers, order_pools
 from nki_mlir.frameworks.torch_masks import rewrite_masks
 from nki_mlir.frameworks.torch_operator import callee_named
+from nki_mlir.frameworks.torch_traced import FunctionModule
 from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.graph.upstream import load_graph_dialects, public_function
@@ -55,7 +56,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     parameters after the inputs. ``tf.aliasing_output`` of a parameter names the result with its new value.
 
     Arguments:
-        program: a ``torch.nn.Module`` or a ``torch.export.ExportedProgram``
+        program: a ``torch.nn.Module``, a function, a kernel, or a ``torch.export.ExportedProgram``
         arguments: tensors to export it for; no tensors if the program is exported already
 
     Result:
@@ -72,7 +73,9 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         text = stablehlo_of(Model(), torch.ones(4, 8))
         assert np.array_equal(run_linked(text, [np.ones((4, 8), np.float32)])[0], np.full((4, 8), 3.0))
     """
-    name = type(program).__name__
+    name = getattr(program, "__name__", type(program).__name__)
+    if not isinstance(program, (torch.nn.Module, torch.export.ExportedProgram)):
+        program = FunctionModule(program)
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer merges parameters that are the same tensor object.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))

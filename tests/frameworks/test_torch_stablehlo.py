@@ -72,6 +72,12 @@ def test_program__one_tensor_for_two_parameters():
     agree(lambda a, b: kernels.sum_and_difference(a, b)[1] + a, A, A)
 
 
+@pytest.mark.parametrize("function", [several, kernels.add[2]])
+def test_program__that_is_a_function_or_a_kernel(function):
+    (got,) = run_linked(stablehlo_of(function, A, B), [A.numpy(), B.numpy()])
+    torch.testing.assert_close(torch.from_numpy(got), function(A, B), rtol=1e-6, atol=1e-6)
+
+
 def test_program__carries_its_kernels():
     text = agree(several, A, B)
     total, difference = next(k for k in kernels_in(text) if k.name == "sum_and_difference")(A.numpy(), B.numpy())
