@@ -2,7 +2,8 @@
 """Determines the engines that may run an instruction or trigger a transfer, and its time on each engine.
 
 An engine may run an instruction for which the kernel chose none if the class names the engine, the target has the
-instruction there, and the values stay the same. Any engine that can trigger transfers may trigger such a transfer.
+instruction there, and the values stay the same. Any engine of the class may trigger such a transfer, unless it
+exchanges data with other programs.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from nki_mlir.targets.neuron.codegen.step_engines import DistinctChoices
 from nki_mlir.targets.neuron.codegen.step_table import StepTable
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
-ANY_ISSUER = {Engine.SYNC, Engine.SCALAR}           # the engines of a transfer that any issuer may trigger
 
 
 class EngineChoice:
@@ -47,7 +47,7 @@ class EngineChoice:
         if op.engine != Engine.UNKNOWN.value:
             return (chosen,)
         if op.queued:
-            issuers = ISSUERS if self.issued and ANY_ISSUER <= set(op.engines) else ()
+            issuers = ISSUERS if self.issued and not op.acts_outside else ()
             return chosen, *[engine for engine in issuers if engine is not chosen and engine in op.engines]
         if chosen not in op.shared_engines or not self.balanced:
             return (chosen,)

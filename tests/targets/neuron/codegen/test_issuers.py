@@ -10,12 +10,14 @@ import pytest
 import nki_mlir
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.runnable import runnable
-from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.nisa.meeting import SendrecvOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, DmaTransposeOp
 from nki_mlir.dialects.op import on_engine
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
-from nki_mlir.machine import Engine
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.scalar.dtypes import BFLOAT16
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks
@@ -69,6 +71,26 @@ def test_busy_scalar_engine__triggers_nothing():
 
 def test_issuers__can_stay_the_sync_engine():
     assert issuers(opened(loads(12)), issued=False) == {"sync": 12}
+
+
+@pytest.mark.parametrize("issued,expected", [(True, {"sync": 6, "gpsimd": 6}), (False, {"sync": 12})])
+def test_transposes_by_dma__are_triggered_by_the_two_engines_that_have_them(issued, expected):
+    b = Builder()
+    x = b.hbm("x", (128 * 12, 128), "input", BFLOAT16)
+    for k in range(12):
+        b.copy((b.on_chip(f"t{k}", (128, 128), dtype=BFLOAT16), 0, 128, 0, 128), (x, 128 * k, 128, 0, 128),
+               DmaTransposeOp, permutation=(1, 0))
+    steps = [step for block in blocks(b.code.body) for step in block.nodes]
+    for step in steps:
+        step.op = on_engine(step.op, Engine.UNKNOWN)
+    schedule(b.code, choice=EngineChoice(b.code.machine, issued=issued))
+    assert Counter(step.op.engine for step in steps) == expected
+
+
+def test_exchanges_with_other_programs__stay_on_their_first_engine():
+    op = SendrecvOp.__new__(SendrecvOp)
+    op.engine = "unknown"
+    assert EngineChoice(machine_named("trn2")).of(op) == (SYNC,)
 
 
 def test_names_stay():
