@@ -32,6 +32,7 @@ from nki_mlir.graph.integer_functions import (
 from nki_mlir.graph.joint_reductions import rewrite_joint_reductions
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import (
+    broadcast_predicates,
     drop_barriers,
     fold_conversions,
     rewrite_concatenations,
@@ -93,6 +94,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
         """Replace operations that upstream does not lower, or lowers to code that the targets do not have."""
         drop_barriers(module)
         fold_conversions(module)
+        broadcast_predicates(module)
         rewrite_powers(module)
         sign_indices(module)
         if self.compare:

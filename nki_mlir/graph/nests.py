@@ -105,7 +105,10 @@ class EngineExpression(ExpressionReader):
     def step(self, step: Step) -> Node:
         nest, result = self.nest, step.dtype
         if step.kind in ("constant", "position"):
-            return super().step(step)
+            value = super().step(step)
+            if isinstance(value, Position) and not (value.form.symbols or value.form.axes):
+                return numbers(value.form.const, INT32)
+            return value
         if step.kind == "gather":
             self.rows[step.number] = converted(self.value(step.operands[0]), INT32)
             return Input(result, len(nest.inputs) + step.number)
@@ -191,10 +194,16 @@ def small(value: Node) -> bool:
     return isinstance(value, Position)
 
 
+def has_exact_neighbors(value: Node) -> bool:
+    """Return whether a value is an integer that float32 represents together with both of its neighbors. Rounded to
+    float32, any other integer stays on its side of such a value."""
+    return isinstance(value, Constant) and abs(value.value) < 1 << 24
+
+
 def compared(fn: str, a: Node, b: Node) -> Node:
-    """Compare int32 values exactly in float32, by a difference whose sign survives the rounding."""
+    """Compare int32 values exactly in float32, if need be by a difference whose sign survives the rounding."""
     a, b = converted(a, INT32), converted(b, INT32)
-    if small(a) and small(b):
+    if (small(a) and small(b)) or has_exact_neighbors(a) or has_exact_neighbors(b):
         return converted(alu(fn, converted(a, FLOAT32), converted(b, FLOAT32)), BOOL)
 
     def difference(part: Callable[[Node], Node]) -> Node:
@@ -205,6 +214,29 @@ def compared(fn: str, a: Node, b: Node) -> Node:
     return converted(alu(fn, total, numbers(0, FLOAT32)), BOOL)
 
 
+def clamped(node: Node) -> Node | None:
+    """Return a value between two small constants as extremes in float32. They are exact, because rounding moves no
+    integer into their range or out of it. Return None for other values."""
+    outer = with_bound(node)
+    inner = with_bound(outer[1]) if outer is not None else None
+    if outer is None or inner is None or outer[0] == inner[0]:
+        return None
+    result = converted(inner[1], FLOAT32)
+    for fn, _, bound in (inner, outer):
+        result = alu(fn, result, numbers(bound, FLOAT32))
+    return converted(result, INT32)
+
+
+def with_bound(node: Node) -> tuple[str, Node, float] | None:
+    """Return the function, the other operand and the constant of an extreme of int32 with a small constant."""
+    if not isinstance(node, Alu) or node.fn not in ("maximum", "minimum") or node.dtype is not INT32:
+        return None
+    for value, bound in (node.args, node.args[::-1]):
+        if isinstance(bound, Constant) and small(bound):
+            return node.fn, value, bound.value
+    return None
+
+
 def with_exact_extremes(node: Node) -> Node:
     """Return the expression with extremes of integers, which engines compute in float32, as comparisons and choices."""
     def change(inner: Node) -> Node | None:
@@ -212,7 +244,7 @@ def with_exact_extremes(node: Node) -> Node:
             a, b = inner.args
             return chosen(compared("greater" if inner.fn == "maximum" else "less", a, b), a, b)
         return None
-    return rebuilt(node, change)
+    return rebuilt(rebuilt(node, clamped), change)
 
 
 def divided(a: Node, b: Node) -> tuple[Node, Node]:

@@ -4,7 +4,7 @@
 Upstream would turn a concatenation into a chain of branches at every element; here each operand is inserted into its
 slice of the result, and so is a tensor that is padded with a value known at run time. The numbers of each index of a
 gather go along the last dim of the indices: upstream's conversion crashes on other forms with batching dims. Unsigned
-indices become signed ones.
+indices become signed ones. A condition that is one truth value for all elements becomes a tensor.
 A ``stablehlo.while`` that counts between two constants becomes ``scf.for``, whose number of iterations is known; the
 loop variable also computes carried integers that change by a constant in each iteration. Conversions of constants are
 folded, and barriers of optimizations (``jax.checkpoint``) dropped, which compute nothing.
@@ -43,6 +43,22 @@ def drop_barriers(module: Module) -> None:
     """Replace the results of ``stablehlo.optimization_barrier`` by its operands."""
     for op in operations_of(module, lambda name: name == "stablehlo.optimization_barrier"):
         exchange(op, list(op.operands))
+
+
+def broadcast_predicates(module: Module) -> None:
+    """Broadcast the condition of a ``stablehlo.select`` that is one truth value for all elements.
+
+    Upstream reads such a condition once as a scalar. As a tensor it is an operand like the others: a constant one folds
+    (``jnp.var`` compares its number of elements with 0), and no engine has to read a register.
+    """
+    for op in operations_of(module, lambda name: name == "stablehlo.select"):
+        condition, result = op.operands[0], ir.RankedTensorType(op.results[0].type)
+        if ir.RankedTensorType(condition.type).rank or not result.rank or not result.has_static_shape:
+            continue
+        with op.context, ir.InsertionPoint(op), op.location:
+            kind = of_element(result, ir.IntegerType.get_signless(1))
+            op.operands[0] = value_of("stablehlo.broadcast_in_dim", kind, condition,
+                                      broadcast_dimensions=ir.DenseI64ArrayAttr.get([]))
 
 
 EXACT = 1 << 53                     # integers up to here are numbers of float64

@@ -323,12 +323,19 @@ class Cover:
     def predicate(self, condition: Node, axes: frozenset[int]) -> Tile:
         """Return a tile of an unsigned integer type that is not 0 where the condition is not."""
         inner = condition.value if isinstance(condition, Convert) else condition
+        if isinstance(inner, Convert) and inner.dtype is BOOL and _is_truth(inner.value):
+            inner = inner.value
         if isinstance(inner, Input) and inner.dtype.is_integer and inner.dtype.itemsize in UNSIGNED:
             flags = self.value(inner)
             return replace(flags, dtype=UNSIGNED[flags.dtype.itemsize]).tile(self.counts(axes))
-        if not (isinstance(inner, Alu) and ALU[inner.fn].group in ("comparison", "logical")):
+        if not _is_truth(inner):
             inner = alu("not_equal", converted(inner, FLOAT32), Constant(FLOAT32, 0.0))
         return self.value(converted(inner, UINT8)).tile(self.counts(axes))
+
+
+def _is_truth(value: Node) -> bool:
+    """Return whether a value is 0 or 1 because it is a comparison or a logical function."""
+    return isinstance(value, Alu) and ALU[value.fn].group in ("comparison", "logical")
 
 
 def _affine_condition(condition: Node) -> tuple[Linear, bool] | None:

@@ -118,6 +118,41 @@ def test_comparisons_of_int32__are_exact():
         np.testing.assert_array_equal(computed(compared(name, Input(INT32, 0), Input(INT32, 1)), a, b), meaning(a, b))
 
 
+NEAR = [sign * (1 << 24) + k for sign in (1, -1) for k in (-2, -1, 0, 1, 2)]
+
+
+def test_comparisons_with_small_constants__are_exact_and_take_one_instruction():
+    values = np.array(edges(INT32) + NEAR, np.int32)
+    for bound in (0, 1, -1, 999, -1000, 65536, *NEAR):
+        for name, meaning in COMPARED.items():
+            for node, expected in ((compared(name, Input(INT32, 0), Constant(INT32, bound)), meaning(values, bound)),
+                                   (compared(name, Constant(INT32, bound), Input(INT32, 0)), meaning(bound, values))):
+                np.testing.assert_array_equal(computed(node, values), expected, f"{name} {bound}")
+                assert (sum(isinstance(n, Alu) for n in below(node)) == 1) is (abs(bound) < 1 << 24), (name, bound)
+
+
+def test_values_between_small_constants__are_exact_and_take_one_instruction():
+    values = np.array(edges(INT32) + NEAR, np.int32)
+    bounds = [0, 1, -1, 999, -70000, 1 << 31 - 1, *NEAR]
+    extreme = {"maximum": np.maximum, "minimum": np.minimum}
+    for inner, outer in (("maximum", "minimum"), ("minimum", "maximum")):
+        for a in bounds:
+            for b in bounds:
+                node = Alu(INT32, outer, (Alu(INT32, inner, (Input(INT32, 0), Constant(INT32, a))), Constant(INT32, b)))
+                turned = Alu(INT32, outer, (Constant(INT32, b), Alu(INT32, inner, (Constant(INT32, a), Input(INT32, 0)))))
+                expected = extreme[outer](extreme[inner](values, np.int32(a)), np.int32(b))
+                for each in (with_exact_extremes(node), with_exact_extremes(turned)):
+                    np.testing.assert_array_equal(computed(each, values), expected, f"{inner} {a} {outer} {b}")
+                    at_once = {n.fn for n in below(each) if isinstance(n, Alu)} == {inner, outer}
+                    assert at_once is (max(abs(a), abs(b)) <= 1 << 24), (a, b)
+
+
+def test_a_position_without_axes__is_a_constant():
+    nest = Nest((4,), frozenset(), (Operand(INT32, (1,)),), 0, (Operand(INT32, (1,)),),
+                (Step("position", INT32, (), "", Linear(7)), Step("alu", INT32, (0, 2), "add")), (3,))
+    assert EngineExpression(nest).value(2) == Constant(INT32, 7)
+
+
 def test_numbers_that_float32_represents__are_compared_at_once():
     """An integer is small if no value of it is rounded."""
     wide, limit = Input(INT32, 0), 1 << 24

@@ -12,6 +12,8 @@ from nki_mlir.frameworks.stablehlo import read_graph, run_linked
 from nki_mlir.graph.integer_functions import rewrite_counts_of_bits
 from nki_mlir.graph.rewrites import fold_conversions, rewrite_counted_loops
 from nki_mlir.graph.upstream import graph_context
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.passes.pipelines import GRAPH_ON_ENGINES
 from tests.graph.lowered_graph import results_of
 from tests.graph.reference import results_before_and_after
 
@@ -201,3 +203,28 @@ def test_counts_of_bits(name, kind):
     bits = [np.binary_repr(n, width) for n in x]
     assert counts.tolist() == [b.count("1") if name == "popcnt" else len(b) - len(b.lstrip("0")) for b in bits]
     assert f"stablehlo.{name}" not in module
+
+
+SCALAR_CONDITION = """func.func @main(%c: tensor<i32>, %x: tensor<130x3xf32>, %y: tensor<130x3xf32>) -> tensor<130x3xf32> {
+  %limit = stablehlo.constant dense<7> : tensor<i32>
+  %p = stablehlo.compare LT, %c, %limit, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %r = stablehlo.select %p, %x, %y : tensor<i1>, tensor<130x3xf32>
+  return %r : tensor<130x3xf32>
+}"""
+
+
+@pytest.mark.parametrize("number", [6, 7, 8, -1 << 31, (1 << 31) - 1])
+def test_one_condition_for_all_elements(number):
+    x, y = np.random.default_rng(0).standard_normal((2, 130, 3)).astype(np.float32)
+    y[0, 0], x[1, 1] = np.nan, -np.inf
+    result, = results_of(SCALAR_CONDITION, (np.int32(number), x, y), orders=(None, 1))
+    np.testing.assert_array_equal(result.reshape(130, 3), x if number < 7 else y)
+
+
+def test_a_constant_condition_for_all_elements__is_folded():
+    constant = SCALAR_CONDITION.replace("%c: tensor<i32>, ", "").replace(
+        "  %limit", "  %c = stablehlo.constant dense<6> : tensor<i32>\n  %limit")
+    with graph_context(), ir.Location.unknown():
+        module = ir.Module.parse(constant)
+        run_passes(module, [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES)])
+        assert "select" not in str(module) and "memref.load" not in str(module)
