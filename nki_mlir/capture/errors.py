@@ -188,7 +188,7 @@ class LoopBound(KernelError, ValueError):
 class UnrollLimit(KernelError):
     code = "NKI-UNROLL-LIMIT"
     message = "the loop at {site} must be unrolled because {why}, and exceeds the limit of {limit} iterations"
-    fix = "make the loop body the same for every iteration, or raise the unroll limit"
+    fix = "make the loop body the same for every iteration, or raise the limit: nki.jit(unroll_limit=...)"
 
 
 class ImmutableParameter(KernelError):

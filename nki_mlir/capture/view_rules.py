@@ -11,7 +11,7 @@ def check_order(order: Sequence[int], shape: Sequence[int], lanes: int | None) -
     """Check that a permutation names each dimension once, and keeps the partition dimension ``lanes`` where it is."""
     if sorted(order) != list(range(len(shape))):
         raise BadReshape(what=f"{list(order)} is not a permutation of {len(shape)} dimensions",
-                         fix=f"name each of 0 to {len(shape) - 1} once").here()
+                         fix=f"name each dimension, 0 to {len(shape) - 1}, once").here()
     if lanes is not None and order[lanes] != lanes:
         raise BadReshape(what=f"the permutation {tuple(order)} moves the partition dimension of {tuple(shape)}",
                          fix="transpose with nisa.nc_transpose or nisa.dma_transpose").here()

@@ -286,8 +286,8 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     except MalformedPipeline as error:
         raise error.located(user_location()) from None
     if to and to not in LEVELS:
-        raise source.SourceError(f"nki_mlir.opt lowers to {' or '.join(LEVELS)}, not to {to!r}: "
-                                 "kernel.lower(...) returns streams").located(user_location())
+        raise source.SourceError(f"nki_mlir.opt lowers to {' or '.join(LEVELS)}, not to {to!r}",
+                                 fix="print streams with kernel.lower(...).as_text('isa')").located(user_location())
     with parsed.context, ir.Location.unknown():
         if target:
             set_target(parsed, target)

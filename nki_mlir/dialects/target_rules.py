@@ -227,7 +227,8 @@ class TargetCheck:
         assert start is not None
         low, high = start.interval(op.ranges)
         self.broken(StartPartition, operand=operand, start=low if low == high else f"{low} to {high}",
-                    count=tile.partitions, engine=engine.value, legal=" or ".join(legal))
+                    count=tile.partitions, engine=engine.value,
+                    legal=f"{', '.join(legal[:-1])} or {legal[-1]}" if len(legal) > 1 else legal[0])
 
     def size(self, operand: str, tile: Tile) -> None:
         machine = self.machine

@@ -455,12 +455,12 @@ def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[obj
     names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     missing = [name for name in names[len(arguments):] if name not in keywords
                and signature.parameters[name].default is inspect.Parameter.empty]
-    several = f"pass the parameters {', '.join(names)}" if names else "it has no parameters"
+    several = f"pass one argument for each parameter: {', '.join(names)}" if names else "pass no argument"
     unknown = [] if len(names) < len(signature.parameters) else [name for name in keywords if name not in names]
     if unknown:
         near = nearest(unknown[0], names) or "".join(missing[:1])
         complaint = f"got an unexpected keyword argument '{unknown[0]}'"
-        instead = f"did you mean {near}=?" if near else several
+        instead = f"write {near}=" if near else several
         if unknown[0] == "grid":
             instead = f"launch programs with {name_of(function)}[n](...)"
     elif missing:

@@ -42,7 +42,8 @@ class UnnamedOption(NkiMlirError, TypeError):
 class NoSuchModule(NkiMlirError, IndexError):
     code = "NKI-LOWERED-MODULE"
     message = "there is no module {number} at the {level} level: the kernel has {count}"
-    fix = "programs of a grid share one module unless their text differs; number them from 0"
+    why = "programs of a grid share one module unless their text differs"
+    fix = "give a number from 0 to {last}"
 
 
 class Spec(Described):
@@ -282,7 +283,8 @@ class Lowered:
         """
         modules = self._modules(level)
         if not isinstance(number, int) or not 0 <= number < len(modules):
-            raise NoSuchModule(number=number, level=level, count=len(modules)).here()
+            raise NoSuchModule(number=number, level=level, count=len(modules),
+                               last=len(modules) - 1).here()
         return modules[number]
 
     @property

@@ -103,7 +103,8 @@ def _structure(builder: object, value: object, buffers: list[Buffer], at: Locati
         tree = _tree(builder, value, buffers, at)
     except RecursionError:
         raise BadResult(what="the kernel returns tuples, lists or dicts that contain themselves, or are nested too "
-                             "deeply").located(return_of(at)) from None
+                             "deeply", fix="return the tensors in one tuple, list or dict"
+                        ).located(return_of(at)) from None
     if tree == 0:
         return "one"
     return "tuple" if isinstance(value, (tuple, list)) and list(tree) == list(range(len(tree))) else repr(tree)

@@ -324,7 +324,7 @@ def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
         a.mask, a.nodes["value"] = box, value
         return (f"{updated} = {a.tensor('dst')[0]}\n{calls.nisa}.dma_compute(dst={updated}, "
                 f"srcs=[{a.tensor('value')[0]}, {updated}], reduce_op={a.token('op')})")
-    return _loop(calls, calls.by_rows(mask, shape, write, "one DMA may not update equal rows"))
+    return _loop(calls, calls.by_rows(mask, shape, write, "one DMA may not update the same row twice"))
 
 
 TRANSFERS: dict[str, Recipe] = {f"nl.{name}": LANGUAGE[f"nl.{name}"]

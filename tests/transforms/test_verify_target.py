@@ -63,8 +63,8 @@ def test_legal_starts(start, count):
     activation(f"{start}, 0", count)
 
 
-@pytest.mark.parametrize("start, count, legal", [(5, 1, "0 or 32 or 64 or 96"), (32, 33, "0 or 64"),
-                                                 (16, 16, "0 or 32 or 64 or 96"), (32, 65, "0")])
+@pytest.mark.parametrize("start, count, legal", [(5, 1, "0, 32, 64 or 96"), (32, 33, "0 or 64"),
+                                                 (16, 16, "0, 32, 64 or 96"), (32, 65, "0")])
 def test_start_partition(start, count, legal):
     with pytest.raises(StartPartition) as error:
         activation(f"{start}, 0", count)
@@ -95,7 +95,7 @@ def test_start_partition__of_scales():
         quantize(start, 116)
     with pytest.raises(StartPartition, match="'dst_scale' of 'quantize_mx' begins at partition 5") as error:
         quantize(5, 116)
-    assert "begins 116 partitions only at 0 or 4 or 8 or 12" in str(error.value)
+    assert "begins 116 partitions only at 0, 4, 8 or 12" in str(error.value)
 
 
 def test_spread_partition():

@@ -34,7 +34,7 @@ class ReplicaGroup(NKIObject):
         self.groups, lists = groups, () if groups is None else groups
         if not isinstance(lists, (tuple, list)) or not all(is_shape(g) for g in lists):
             raise NkiTypeError(f"ReplicaGroup groups: expecting lists of ranks, got {groups!r}",
-                               fix="ReplicaGroup([[0, 1], [2, 3]])").here()
+                               fix="write for example ReplicaGroup([[0, 1], [2, 3]])").here()
         flat = [int(r) for g in lists for r in g]
         if len(flat) != len(set(flat)):
             invalid(f"the groups {groups} overlap", fix="name each rank in one group only")
@@ -66,7 +66,8 @@ def text_of(op: str, replica_group: object) -> str:
     """Return the groups of a ``replica_group`` argument as JSON, or raise an error."""
     if not isinstance(replica_group, ReplicaGroup):
         kind = type(replica_group).__name__
-        invalid(f"{op} replica_group: expecting 'ReplicaGroup', got '{kind}'", fix="ReplicaGroup([[0, 1], [2, 3]])")
+        invalid(f"{op} replica_group: expecting 'ReplicaGroup', got '{kind}'",
+                fix="write for example ReplicaGroup([[0, 1], [2, 3]])")
     return replica_group.text
 
 

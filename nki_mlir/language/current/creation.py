@@ -125,7 +125,8 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
     if values.dtype in (np.int64, np.uint64):
         limits = np.iinfo(np.int32)
         require(not values.size or limits.min <= values.min() <= values.max() <= limits.max,
-                "shared_constant has integers of more than 32 bits", fix="give values that int32 holds")
+                "shared_constant has integers of more than 32 bits"
+                + f", from {values.min()} to {values.max()}" * bool(values.size), fix="give values that int32 holds")
         values = values.astype(np.int32)
     view = creation.constant(values, None if dtype is None else dtype_argument(dtype))
     return NkiTensor.full(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
