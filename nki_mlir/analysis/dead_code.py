@@ -67,7 +67,7 @@ def _unread(buffer: Value, memsets: list[Operation], most: int) -> list[Operatio
     numbers = {memset: number for number, memset in enumerate(memsets)}
     tile = read_op(memsets[0]).targets()[0][1]
     fills = _ReachingFills(tile, users, numbers)
-    fills.after(block, np.full(_shape_of(tile), NO_FILL, np.int32), {}, most)
+    fills.fills_after(block, np.full(_shape_of(tile), NO_FILL, np.int32), {}, most)
     return [memset for memset in memsets if numbers[memset] not in fills.read]
 
 
@@ -80,7 +80,7 @@ def partly_dead_memsets(function: Operation) -> list[Operation]:
         if users and memset.block != block and _are_tile_ops_in(block, users):
             tile = read_op(memset).targets()[0][1]
             fills = _FillsByIteration(tile, users, {memset: 0})
-            fills.after(block, np.full(_shape_of(tile), NO_FILL, np.int32), {}, MOST_ITERATIONS)
+            fills.fills_after(block, np.full(_shape_of(tile), NO_FILL, np.int32), {}, MOST_ITERATIONS)
             if 0 < len(fills.read) < len(fills.instances):
                 partly_dead.append(memset)
     return partly_dead
@@ -94,7 +94,7 @@ def reads_unwritten(buffer: Value) -> bool:
         return True
     tile = next(t for _, t in read_op(next(iter(users))).operands() if t.handle == buffer)
     fills = _ReachingFills(tile, users, {buffer.owner.operation: ALLOCATED})        # type: ignore[union-attr]
-    fills.after(block, np.full(_shape_of(tile), ALLOCATED, np.int32), {}, MOST_ITERATIONS)
+    fills.fills_after(block, np.full(_shape_of(tile), ALLOCATED, np.int32), {}, MOST_ITERATIONS)
     return bool(fills.read)
 
 
@@ -131,7 +131,7 @@ class _ReachingFills:
     fills: dict[Operation, int]
     read: set[int] = field(default_factory=set)     # fills of which an operation reads, or may read, an element
 
-    def after(self, block: Block, reaching: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray:
+    def fills_after(self, block: Block, reaching: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray:
         """Return the fills of the elements after the operations of a block. ``numbers`` has the values of the loop
         variables around the block; loops in it may have ``most`` iterations together."""
         operations = self.in_order(block)
@@ -143,11 +143,12 @@ class _ReachingFills:
             if op.name == "scf.if":
                 reaching = self.after_branch(op, reaching, numbers, most)
             elif is_tile_op(op):
-                self.use(op, reaching, numbers)
+                self.record_reads(op, reaching, numbers)
             elif op.name == "scf.for" and (span := loop_span(op)) is not None and 0 < len(span) <= most:
                 for number in span:
                     variable = op.regions[0].blocks[0].arguments[0]
-                    reaching = self.after(variable.owner, reaching, numbers | {variable: number}, most // len(span))
+                    of_iteration = numbers | {variable: number}
+                    reaching = self.fills_after(variable.owner, reaching, of_iteration, most // len(span))
             else:
                 self.use_repeatedly(op, block, reaching)
         return reaching
@@ -168,11 +169,12 @@ class _ReachingFills:
         return sorted(inside, key=cmp_to_key(order))
 
     def after_branch(self, op: Operation, reaching: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray:
-        sides = [self.after(side, reaching.copy(), numbers, most) for region in op.regions for side in region.blocks]
+        sides = [self.fills_after(side, reaching.copy(), numbers, most)
+                 for region in op.regions for side in region.blocks]
         one, other = sides if len(sides) == 2 else (sides[0], reaching)
-        return self.either(one, other)
+        return self.united(one, other)
 
-    def either(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def united(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return the fills of elements that have those of one array or of the other. An element has one number here, so
         an element with two different fills counts as read."""
         differ = (one != other) & (one != NO_FILL) & (other != NO_FILL)
@@ -180,7 +182,7 @@ class _ReachingFills:
         fills: np.ndarray = np.maximum(one, other)
         return fills
 
-    def use(self, user: Operation, reaching: np.ndarray, numbers: dict[Value, int]) -> None:
+    def record_reads(self, user: Operation, reaching: np.ndarray, numbers: dict[Value, int]) -> None:
         """Note the fills that an operation reads, and change those of the elements that it writes."""
         op = _numbered(read_op(user), numbers)
         self.read_elements(op, reaching)
@@ -190,7 +192,7 @@ class _ReachingFills:
             if elements is not None and not op.mask and not op.limits:
                 reaching[elements] = number
             elif number != NO_FILL:
-                reaching[...] = self.either(reaching, np.full_like(reaching, number))
+                reaching[...] = self.united(reaching, np.full_like(reaching, number))
 
     def use_repeatedly(self, around: Operation, block: Block, reaching: np.ndarray) -> None:
         """Note the fills that a loop reads whose number of iterations is unknown: those before it and those in it."""
@@ -198,7 +200,7 @@ class _ReachingFills:
                   if (ancestor := ancestor_in(block, user)) is not None and ancestor == around]
         for user in inside:
             if user in self.fills:
-                reaching[...] = self.either(reaching, np.full_like(reaching, self.fills[user]))
+                reaching[...] = self.united(reaching, np.full_like(reaching, self.fills[user]))
         for user in inside:
             self.read_elements(read_op(user), reaching)
 

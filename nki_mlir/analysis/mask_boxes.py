@@ -196,7 +196,7 @@ def in_box(op: O, box: Box, limits: Mask = ()) -> O:
     return changed(op, lambda tile: tile, mask=box.mask, limits=limits, **fields)
 
 
-def lawful(op: O) -> O:
+def verified_on_box(op: O) -> O:
     """Check that an instruction that is not a loop nest still obeys its rules, such as sizes, on its box; raises
     ``UnderMask``."""
     if not op.is_loop_nest:
@@ -284,7 +284,7 @@ def on_group(op: O, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]]
     if it breaks a rule."""
     axes = op.iteration().axes
     fields = op.attribute_values() | {f.name: tile(f.name, t, group.shape(axes[f.name], t)) for f, t in op.operands()}
-    return lawful(type(op)(symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields))
+    return verified_on_box(type(op)(symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields))
 
 
 def _runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ from nki_mlir.capture.iterations import EnclosingIteration, LoopRun
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.operands import Operands, Views
 from nki_mlir.capture.races.hazards import ProgramTouches, judge_loops, judge_programs, point_text
-from nki_mlir.capture.races.overlaps import happens, masks_of
+from nki_mlir.capture.races.overlaps import are_satisfiable, masks_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.shared_tensors import SharedTensors
@@ -161,7 +161,7 @@ class EagerBuilder(Builder):
         return buffer
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
-        if happens(masks_of(op, symbols)) is not False:
+        if are_satisfiable(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
 
     def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:

@@ -22,7 +22,7 @@ from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_fro
 from nki_mlir.capture.view_rules import check_bits
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Tile
-from nki_mlir.dialects.checked_bounds import note
+from nki_mlir.dialects.checked_bounds import record_check
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.scalar.dtypes import DType
 
@@ -399,7 +399,7 @@ class View:
                 self.out_of_bounds(limit)
             low, high = index.interval_given(related)
             if (low < 0 or high >= extent) and (frame := user_frame()) is not None:
-                note(user_location(), frame.f_code, limit.tensor or self.buffer.name, limit.dim)
+                record_check(user_location(), frame.f_code, limit.tensor or self.buffer.name, limit.dim)
             indices += [index] * (low < 0) + [extent - 1 - index] * (high >= extent)
         return indices
 

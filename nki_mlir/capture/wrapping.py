@@ -102,7 +102,7 @@ def _surely_binds(statement: ast.stmt) -> set[str]:
 JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-def leaves(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
+def can_exit(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
     """Return whether control can leave the statements other than at their end: by return, raise, or a jump of an outer
     loop."""
     def scan(nodes: Iterable[ast.AST], in_loop: bool) -> bool:
@@ -223,7 +223,7 @@ class ConstructWrapper(LogicWrapper):
         """Rewrite ``while name:``, which may be a device loop; other conditions, and bodies that jumps can leave, stay
         Python's."""
         watched = tuple(sorted(exposed_reads(node.body) - loaded([node.test]).keys()))
-        jumps = leaves(node.body)
+        jumps = can_exit(node.body)
         self.generic_visit(node)
         if not isinstance(node.test, ast.Name) or jumps:
             return node
@@ -237,7 +237,7 @@ class ConstructWrapper(LogicWrapper):
         reads, writes = loaded(inside), stored(inside)
         escaping = {n for n in writes if self.loads[n] > reads[n]}      # also read somewhere outside the branches
         watched = tuple(sorted(escaping | (set(reads) - writes)))
-        jumps = leaves(inside)
+        jumps = can_exit(inside)
         self.generic_visit(node)
         name = f"__branch{next(self.count)}"
 

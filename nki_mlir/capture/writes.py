@@ -17,7 +17,7 @@ from nki_mlir.analysis.effects import without_gap
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.operands import Operands, Views
-from nki_mlir.capture.races.overlaps import happens, masks_of
+from nki_mlir.capture.races.overlaps import are_satisfiable, masks_of
 from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import Location
@@ -241,7 +241,7 @@ class OutputWrites:
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         """Record that the operation at the insertion point writes an output, and set its flag."""
         scopes = self.builder.scopes
-        runs = happens([s.holds for s in scopes if s.holds is not None] + masks_of(op, symbols))
+        runs = are_satisfiable([s.holds for s in scopes if s.holds is not None] + masks_of(op, symbols))
         loop = next((scope.op for scope in scopes if scope.may_skip), None)
         if runs and loop is None:
             self.certain.add(buffer)

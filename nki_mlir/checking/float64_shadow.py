@@ -101,7 +101,7 @@ class Float64Shadow:
         if loss.result - loss.operands > last.result - last.operands:
             self.losses[statement] = loss
 
-    def worst(self, array: np.ndarray) -> tuple[float, Statement, Loss] | None:
+    def largest_error(self, array: np.ndarray) -> tuple[float, Statement, Loss] | None:
         """Return the error of an output, if it is too large, with the statement that adds most of it."""
         shadows = [elements for (key, _), elements in self.elements.items() if key == id(array)]
         error = max((distance(elements.actual, elements.wide) for elements in shadows), default=0.0)

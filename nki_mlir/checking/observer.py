@@ -119,7 +119,7 @@ class OperationObserver:
         statement reads."""
         self.findings += self.stores.findings(has_idle_loops, results)
         for result in results:
-            if isinstance(result, np.ndarray) and (worst := self.shadow.worst(result)) is not None:
+            if isinstance(result, np.ndarray) and (worst := self.shadow.largest_error(result)) is not None:
                 error, (at, operation), loss = worst
                 self.report("precision", WARNING, f"{operation} loses digits that its operands have: they differ from "
                             f"float64 by {loss.operands:.1g} of their largest elements, its result by "

@@ -93,7 +93,8 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the completion script for a shell. Options with a fixed set of values complete them after ``=``."""
     words, name = [], parser.prog
     if shell == "fish":
-        return "".join(f"complete -c {name} {fish(action)}\n" for action in parser._actions if action.option_strings)
+        return "".join(f"complete -c {name} {fish_completion(action)}\n" for action in parser._actions
+                       if action.option_strings)
     for action in parser._actions:
         for option in action.option_strings:
             words.append(option)
@@ -111,7 +112,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     return "\n".join([*head, *lines])
 
 
-def fish(action: argparse.Action) -> str:
+def fish_completion(action: argparse.Action) -> str:
     """Return an option's arguments to ``complete`` of fish, with its values where it has a fixed set."""
     names = [f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}" for option in action.option_strings]
     words = [str(choice) for choice in action.choices or ()]

@@ -48,7 +48,7 @@ def replace_unprintable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def leave() -> NoReturn:
+def exit_process() -> NoReturn:
     """End the process as Python does, with its threads and the functions of ``atexit``, but without freeing what the
     command has built, which takes a second for a kernel of 20,000 operations."""
     threading._shutdown()           # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def command(module: str) -> Callable[[], int]:
         replace_unprintable()
         try:
             status: int = import_module(f"nki_mlir.cli.{module}").main()
-            return leave() if status == INTERRUPTED else status
+            return exit_process() if status == INTERRUPTED else status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED

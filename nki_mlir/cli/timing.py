@@ -41,7 +41,7 @@ def time_all(options: argparse.Namespace) -> int:
     found_order = verdict(first.laws, second.laws)
     if options.json:
         print(json.dumps({"first": first.figures(), "second": second.figures(),
-                          "faster": ("first", "second")[found_order.faster] if found_order.sure else "",
+                          "faster": ("first", "second")[found_order.faster] if found_order.is_certain else "",
                           "probability": found_order.probability,
                           "ratio": second.total_ns / first.total_ns, "difference": differences(first, second)},
                          indent=1))
@@ -126,7 +126,7 @@ def order(first: "Timing", second: "Timing") -> str:
     of_fast, of_slow = (with_interval(timing.total_ns, timing.interval_ns) for timing in (fast, slow))
     names = (fast.kernel, slow.kernel) if fast.kernel != slow.kernel else \
         ("the first", "the second") if fast is first else ("the second", "the first")
-    if comparison_verdict.sure:
+    if comparison_verdict.is_certain:
         return f"{names[0]} is faster: {of_fast} against {of_slow}; {confidence(comparison_verdict.probability)} sure"
     return f"these cannot be told apart: {names[0]} takes {of_fast}, {names[1]} {of_slow}; " \
            f"{confidence(comparison_verdict.probability)} sure of the order"

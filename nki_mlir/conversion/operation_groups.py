@@ -304,10 +304,10 @@ class Groups:
                 clusters, distances = clusters_of(slots, starts, reaches)
                 cluster_starts = tuple([cluster.start for cluster in clusters])
         group = OperationGroup(operations, buffers, slots, cluster_starts, tuple([number for _, number in allocated]))
-        self.enter(group, GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), origins,
+        self.insert(group, GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), origins,
                                    symbols, allocated, distances))
 
-    def enter(self, group: OperationGroup, key: GroupKey) -> None:
+    def insert(self, group: OperationGroup, key: GroupKey) -> None:
         """Enter a group by its key, or note that it repeats another one."""
         first = self.by_key.setdefault(key, group)
         operation = group.operations[0]

@@ -111,7 +111,7 @@ class OperationPrinter:
         attributes = {n: str(a) for n, a in op.attributes.items()}
         words = [op.name]
         if form.function is not None and form.function in attributes:
-            words.append(bare(attributes.pop(form.function)))
+            words.append(unquoted(attributes.pop(form.function)))
         if op.name == VIEW:
             attributes.pop("access", None)
             if "dims" in attributes and "dims" not in raw:
@@ -121,7 +121,7 @@ class OperationPrinter:
         else:
             words += [", ".join(names)] * bool(names)
             has_type = bool(len(op.results)) and (not kinds or str(op.results[0].type) != kinds[0])
-        words += braces({n: attributes[n] for n in (*form.attributes, *attributes) if n in attributes})
+        words += attribute_dictionary({n: attributes[n] for n in (*form.attributes, *attributes) if n in attributes})
         if has_type:
             words.append(f"-> {op.results[0].type}")
         return " ".join(words)
@@ -155,7 +155,7 @@ class OperationPrinter:
             operands[field.name] = label + names[k] + (f"[{patterns[k]}]" if behind is None else behind)
         words = [op.name]
         if form.function is not None:
-            words.append(bare(str(attributes[form.function])))
+            words.append(unquoted(str(attributes[form.function])))
         sides = [", ".join(operands[f.name] for f in side if f.name in operands)
                  for side in (form.targets, form.sources)]
         words.append(" = ".join(side for side in sides if side))
@@ -176,7 +176,7 @@ class OperationPrinter:
                 listed[name] = str(attributes[name])
         listed |= {n: str(a) for n, a in attributes.items() if n not in STRUCTURAL and n not in tile_op.attributes}
         shown = symbols_clause(" ".join([*words, *clauses, *listed.values()]), symbols)
-        return " ".join([*words, *clauses, *shown, *braces(listed)])
+        return " ".join([*words, *clauses, *shown, *attribute_dictionary(listed)])
 
 
 STRUCTURES = frozenset({"access", RAW + "mask", RAW + "nki.limits"})
@@ -219,7 +219,7 @@ def value_text(value: object, text: str, symbols: Sequence[str]) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return bare(text)
+            return unquoted(text)
         case int():
             return str(value)
         case float():
@@ -227,12 +227,12 @@ def value_text(value: object, text: str, symbols: Sequence[str]) -> str:
     return text
 
 
-def bare(text: str) -> str:
+def unquoted(text: str) -> str:
     """Return a string without quotes if it is a name."""
     return text[1:-1] if text.startswith('"') and NAME.fullmatch(text[1:-1]) else text
 
 
-def braces(attributes: dict[str, str]) -> list[str]:
+def attribute_dictionary(attributes: dict[str, str]) -> list[str]:
     """Return the attributes in braces; a unit attribute is only its name."""
     if not attributes:
         return []

@@ -122,7 +122,7 @@ class FormReader:
         try:
             if isinstance(form, TileForm):
                 return self.tile_operation(cursor, name, form, start)
-            return self.view(cursor, start) if name == VIEW else self.plain(cursor, form, start)
+            return self.view(cursor, start) if name == VIEW else self.read_plain_form(cursor, form, start)
         except UnclearType:
             raise
         except MalformedForm as error:
@@ -364,7 +364,7 @@ class FormReader:
         strides = ", ".join(str(tile.strides[d]) for d in chosen)
         return f'memref<{extents}{access.dtype.mlir}, strided<[{strides}]{start}>, "{buffer.space}">'
 
-    def plain(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
+    def read_plain_form(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
         """Read ``scalar.alu add %a, %b -> f32``. If the text has no type, the result has the type of the first
         operand."""
         if form.has_region:

@@ -70,7 +70,7 @@ class ModulePrinter:
                 result.append(self.operation(line, match))
             else:
                 result.append(self.line(line))
-                self.notice(result[-1])
+                self.record_types(result[-1])
         return result
 
     def line(self, line: str) -> str:
@@ -107,7 +107,7 @@ class ModulePrinter:
         location = LOCATION.search(line)
         return f"{match[1]}{text}{location[0] if location else ''}"
 
-    def notice(self, line: str) -> None:
+    def record_types(self, line: str) -> None:
         """Record the types in a line, as the reader does."""
         for token in TOKEN.finditer(line):
             following = TOKEN.match(line, token.end()) if token.lastgroup == "result" else None

@@ -11,7 +11,13 @@ from typing import Any
 from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.custom_form.lexing import NAME, Cursor, MalformedForm
 from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, form_of
-from nki_mlir.custom_form.operation_printer import bare, braces, is_default, symbols_clause, value_text
+from nki_mlir.custom_form.operation_printer import (
+    attribute_dictionary,
+    is_default,
+    symbols_clause,
+    unquoted,
+    value_text,
+)
 from nki_mlir.custom_form.stream_reader import LEFT_OUT, MEMORIES, NUMBERED, ControlForm, StreamReader
 from nki_mlir.custom_form.subscripts import buffer_of, subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
@@ -70,12 +76,12 @@ class StreamPrinter:
         first = form.attributes[0]
         listed = {n: attributes[n] for n in (*form.attributes[1:], *attributes) if n in attributes and n != first}
         texts = {n: self.attribute_text(n, a) for n, a in listed.items() if str(a) != LEFT_OUT.get(n)}
-        return [bare(str(attributes[first])), *braces(texts)]
+        return [unquoted(str(attributes[first])), *attribute_dictionary(texts)]
 
     def attribute_text(self, name: str, attribute: Attribute) -> str:
         if name in NUMBERED:
             return self.reader.labels.text(NUMBERED[name], attribute.value)
-        return str(attribute.value) if isinstance(attribute, ir.IntegerAttr) else bare(str(attribute))
+        return str(attribute.value) if isinstance(attribute, ir.IntegerAttr) else unquoted(str(attribute))
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def instruction(self, attributes: Attributes) -> Iterator[str]:
@@ -89,13 +95,13 @@ class StreamPrinter:
             words, listed = self.operation(TileForm(cls), attributes)
         if queue != -1:
             listed["queue"] = self.reader.labels.text("isa.queue", queue)
-        yield from (*words, *braces(listed))
+        yield from (*words, *attribute_dictionary(listed))
 
     def operation(self, form: TileForm, attributes: Attributes) -> tuple[list[str], dict[str, str]]:
         """Return the words of an instruction on tiles, and its attributes."""
         cls, fields, tiles = form.cls, attributes["fields"], attributes["tiles"]
         registers = [f"%r{register.value}" for register in attributes["registers"]]
-        words = [] if form.function is None else [bare(str(fields[form.function]))]
+        words = [] if form.function is None else [unquoted(str(fields[form.function]))]
         sides = [", ".join((f"{f.name}: " if f.optional else "") + self.tile(tiles[f.name], registers)
                            for f in side if f.name in tiles) for side in (form.targets, form.sources)]
         words += [" = ".join(side for side in sides if side)] * any(sides)

@@ -137,7 +137,8 @@ class Compiler:
         except FileNotFoundError:
             raise NoCompiler(tried=self.command[0]) from None
         if process.returncode:
-            raise CompilationFailed(what=purpose, output=readable(process.stderr)).located(blamed(process.stderr))
+            error = CompilationFailed(what=purpose, output=readable(process.stderr))
+            raise error.located(first_user_line(process.stderr))
         if verbose and process.stderr.strip():
             print(readable(process.stderr), flush=True)
 
@@ -151,7 +152,7 @@ def readable(output: str) -> str:
     return re.sub(rf"(?<![^\s:]){re.escape(folder)}", "", output.rstrip())
 
 
-def blamed(output: str) -> Location | None:
+def first_user_line(output: str) -> Location | None:
     """Return the first line of the user's files that a message names, since it caused the errors inside of our
     headers."""
     messages = [m for m in MESSAGE.finditer(output)

@@ -336,7 +336,7 @@ class Library:
             overloads = functions.get(op.kernel, [])
             if not overloads:
                 raise KernelNotFound(name=op.name, kernel=op.kernel, others=self.candidates(functions))
-            fitting = [s for s, form in overloads if letters(form) in (op.parameters, None)]
+            fitting = [s for s, form in overloads if parameter_letters(form) in (op.parameters, None)]
             if not fitting:
                 expected = ", ".join(PARAMETERS[p][0] for p in op.parameters)
                 raise KernelSignature(name=op.name, kernel=op.kernel, expected=expected,
@@ -369,7 +369,7 @@ class Library:
         raise_or_warn(errors)
 
 
-def letters(parameters: str) -> str | None:
+def parameter_letters(parameters: str) -> str | None:
     """Return the letters of a parameter list such as "double, long)", with "?" for a type that operators do not have.
     Return None for a C function, whose symbol has no list."""
     if parameters in ("", ")"):

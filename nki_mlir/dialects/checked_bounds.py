@@ -23,7 +23,7 @@ class NotedCall(NamedTuple):
 _OF_CALLS: dict[tuple[str, int, int], NotedCall] = {}
 
 
-def note(at: Location, code: CodeType, tensor: str, dim: int) -> None:
+def record_check(at: Location, code: CodeType, tensor: str, dim: int) -> None:
     """Note that a run checks the indices of a dimension in a call. Other code at the same position comes from a module
     that was edited and loaded again: its entry replaces the old one."""
     text, position = f"dimension {dim} of `{tensor}`", (at.file, at.line, at.column)

@@ -102,7 +102,7 @@ def rewrite_masks(program: torch.export.ExportedProgram, line_of: Callable[[Node
     return program
 
 
-def swaps(node: Node) -> bool:
+def is_matrix_transpose(node: Node) -> bool:
     """Return whether a node transposes a matrix."""
     args: Any = node.args
     rank = args[0].meta["val"].dim()
@@ -140,7 +140,7 @@ class Rewriting:
 
     def run(self) -> None:
         for node in list(self.graph.nodes):
-            self.note(node)
+            self.find_equal_node(node)
             if selects_by_mask(node):
                 base, (mask,) = node.args
                 shape = base.meta["val"].shape
@@ -202,7 +202,7 @@ class Rewriting:
             return None
         if target is aten._assert_tensor_metadata.default:
             return self.graph.erase_node(node)
-        if target in TRANSPOSED and swaps(node):
+        if target in TRANSPOSED and is_matrix_transpose(node):
             node.meta["val"] = self.value(target, args, node.kwargs)
             self.columns[node] = mask
             return None
@@ -211,7 +211,7 @@ class Rewriting:
         with self.graph.inserting_before(node):
             if target is aten.index_put.default and args[2] in self.masks and len(args[1]) == 1 and (
                     self.first_equal(args[1][0]) is mask and args[0] not in self.masks):
-                return self.put(node, mask)
+                return self.select_rows(node, mask)
             if target in SUMS and 0 in self.axes(node):
                 return self.total(node, mask)
             if target in EXTREMA and 0 in self.axes(node):
@@ -256,7 +256,7 @@ class Rewriting:
         rank = source.dim() + (node.target is aten.unsqueeze.default)
         return [axis % rank for axis in ([named] if isinstance(named, int) else named)]
 
-    def put(self, node: Node, mask: Node) -> None:
+    def select_rows(self, node: Node, mask: Node) -> None:
         """Select the rows of the mask instead of writing them into a tensor."""
         target, _, rows, *accumulate = node.args
         value: Any = target.meta["val"]                                                      # type: ignore[union-attr]
@@ -443,7 +443,7 @@ class Rewriting:
         node = self.graph.call_function(target, args, keywords)
         node.meta |= {k: v for k, v in old.meta.items() if k in ("stack_trace", "nn_module_stack", "torch_fn")}
         node.meta["val"] = self.value(target, args, keywords)
-        self.note(node)
+        self.find_equal_node(node)
         return node
 
     def value(self, target: Any, args: Any, keywords: Any) -> Any:
@@ -451,7 +451,7 @@ class Rewriting:
             return target(*torch.fx.map_arg(args, lambda n: n.meta["val"]),
                           **torch.fx.map_arg(keywords, lambda n: n.meta["val"]))
 
-    def note(self, node: Node) -> None:
+    def find_equal_node(self, node: Node) -> None:
         """Find the first node that computes the same as a node whose operands have been noted."""
         key: object = node
         if node.op == "call_function" and torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):

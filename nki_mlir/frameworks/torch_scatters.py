@@ -35,14 +35,15 @@ def scatter_reduce(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Te
     if not include_self or reduce == "mean":
         counts = counts_of(a, dim, index)
         if not include_self:
-            start = torch.where(counts > 0, torch.full((), neutral(reduce, a.dtype), dtype=a.dtype), a)
+            start = torch.where(counts > 0, torch.full((), identity_element(reduce, a.dtype), dtype=a.dtype), a)
     if reduce in ("sum", "mean"):
         result = start.scatter_add(dim, index, src)
         if reduce == "mean":
             divisor = (counts + int(include_self)).clamp(min=1)
             result = result / divisor if a.is_floating_point() else torch.div(result, divisor, rounding_mode="floor")
         return result.to(a.dtype)
-    index, src = torch.constant_pad_nd(index, around), torch.constant_pad_nd(src, around, neutral(reduce, a.dtype))
+    index = torch.constant_pad_nd(index, around)
+    src = torch.constant_pad_nd(src, around, identity_element(reduce, a.dtype))
     result = aten.scatter_reduce.two(start, dim, index, src, reduce)
     return result
 
@@ -60,7 +61,7 @@ def narrow_mean(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tenso
     return torch.div(total.to(torch.int32), divisor, rounding_mode="floor").to(a.dtype)
 
 
-def neutral(reduce: str, dtype: torch.dtype) -> float:
+def identity_element(reduce: str, dtype: torch.dtype) -> float:
     """Return the identity element of a reduction."""
     if reduce not in ("amax", "amin"):
         return int(reduce == "prod")

@@ -256,7 +256,7 @@ class IndexedFunction:
     def is_integer(self) -> bool:
         return "f" not in self.element
 
-    def neutral(self, fn: str) -> str:
+    def identity_element(self, fn: str) -> str:
         """Return the identity element of the combining function ``fn``."""
         element, is_signed = self.element, not self.element.startswith("u")
         if element == "i1":
@@ -324,7 +324,7 @@ class ScatterFunction(IndexedFunction):
 
     def folded(self, hits: str) -> str:
         """Return the target combined with its updates. Sums and products of narrow floats are rounded once."""
-        element, neutral = self.element, self.neutral(self.fn)
+        element, neutral = self.element, self.identity_element(self.fn)
         target, updates, (kind, _, update_kind) = "%x", self.updates, self.kinds
         if not self.is_integer and element != "f32" and self.fn in ("add", "multiply"):
             self.element, (target, kind), (updates, update_kind) = "f32", *map(self.widened, (target, updates), (0, 2))

@@ -186,5 +186,5 @@ def _size(name: str, axis: int, arguments: Mapping[str, Fact]) -> str:
 def is_index(fact: Fact) -> bool:
     """Return whether a value has index vectors or masks of them, which the new text does not have."""
     if isinstance(fact, MaskFact):
-        return fact.varies
+        return fact.depends_on_index
     return isinstance(fact, IndexFact) or (isinstance(fact, Items) and any(map(is_index, fact.items)))

@@ -14,7 +14,7 @@ from nki_mlir.migration.run_time_loops import RunTimeLoops
 from nki_mlir.migration.selected_vectors import Selections, selected_names, with_assignments
 
 
-def either(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:
+def join_facts(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Collection[str] = ()) -> dict[str, Fact]:
     """Return the facts after one of two branches. A name that only one of them binds has the fact of that branch."""
     return {**first, **second,
             **{n: join(*with_equal_sizes(first[n], second[n], counts)) for n in first if n in second}}
@@ -50,7 +50,7 @@ class Branches(RunTimeLoops):
             case cst.If():
                 return self.asserted(node) or [self._if(node)]
             case cst.Try() | cst.TryStar():
-                return [self._try(node)]
+                return [self._rewrite_try(node)]
             case cst.Match():
                 return [self._match(node)]
         return super().statement(node)
@@ -78,7 +78,7 @@ class Branches(RunTimeLoops):
         assigned_if_false = (cut_if_false - {*counts.values()}) | self.selected_numbers
         selections = Selections(self.fresh_name, assigned, assigned_if_false)
         facts = selected_names(facts_if_true, self.scope.facts, selections.select)
-        self.scope.facts = either({**facts_if_true, **facts}, {**self.scope.facts, **facts}, cut | cut_if_false)
+        self.scope.facts = join_facts({**facts_if_true, **facts}, {**self.scope.facts, **facts}, cut | cut_if_false)
         self.scope.counts = counts
         statements = [[s for n, text in side.items() for s in parsed(f"{n} = {text}")]
                       for side in selections.statements]
@@ -96,7 +96,7 @@ class Branches(RunTimeLoops):
         self.scope.counts = counts
         return suite
 
-    def _try(self, node: cst.Try | cst.TryStar) -> cst.Try | cst.TryStar:
+    def _rewrite_try(self, node: cst.Try | cst.TryStar) -> cst.Try | cst.TryStar:
         before = dict(self.scope.facts)
         self.tries += 1
         body = self.suite(node.body)
@@ -104,8 +104,9 @@ class Branches(RunTimeLoops):
         handled: list[dict[str, Fact]] = []
         orelse = self.last_part(node.orelse)
         after = self.scope.facts
-        handlers = [h.with_changes(body=self._branch(h.body, either(before, after), handled)) for h in node.handlers]
-        self.scope.facts = reduce(either, handled, after)
+        handlers = [h.with_changes(body=self._branch(h.body, join_facts(before, after), handled))
+                    for h in node.handlers]
+        self.scope.facts = reduce(join_facts, handled, after)
         return node.with_changes(body=body, handlers=handlers, orelse=orelse, finalbody=self.last_part(node.finalbody))
 
     def _match(self, node: cst.Match) -> cst.Match:
@@ -116,5 +117,5 @@ class Branches(RunTimeLoops):
             bound = pattern_names(case.pattern)
             cases.append(case.with_changes(body=self._branch(case.body, {**before, **dict.fromkeys(bound, Unknown())},
                                                              results)))
-        self.scope.facts = reduce(either, results)
+        self.scope.facts = reduce(join_facts, results)
         return node.with_changes(subject=subject, cases=cases)

@@ -113,7 +113,7 @@ class Arguments:
             subscript, self.mask = guarded
             return render(subscript, self.mask)
         text, fact = self.calls.viewed(node, self.mask)
-        view = terms.bare(text), fact
+        view = terms.without_parentheses(text), fact
         writes = name in DESTINATIONS or self.function in TRANSFERS
         return view if writes else self.calls.operand(*view)
 
@@ -192,7 +192,8 @@ class Calls(ElementwiseTexts):
         left, right = updated_node.left, updated_node.right
         facts = self.fact(left), self.fact(right)
         name = OPERATORS.get(type(updated_node.operator), "floor_divide")
-        if name == "add" and (moved := self._moved(left, right) or self._moved(right, left)) is not None:
+        if name == "add" and (
+                moved := self._index_moved_by(left, right) or self._index_moved_by(right, left)) is not None:
             return self.with_fact(updated_node, moved)
         if name != "floor_divide" and (masked := self._masked_call(name, left, right)) is not None:
             return masked
@@ -234,7 +235,7 @@ class Calls(ElementwiseTexts):
         call = cst.Call(cst.Name(name), [cst.Arg(node) for node in nodes])
         return self._public_call(f"nl.{name}", call) if any(id(n) in self.operand_masks for n in nodes) else None
 
-    def _moved(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
+    def _index_moved_by(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
         """Return an index plus a tile of one element; None for other operands."""
         index, tile = self.fact(node), self.fact(by)
         if isinstance(index, IndexFact) and not index.moved and isinstance(tile, TensorFact) and (
@@ -291,11 +292,11 @@ class Calls(ElementwiseTexts):
 
     def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.BaseExpression:
         """Note the values of the elements."""
-        return self.with_fact(updated_node, self.several(updated_node))
+        return self.with_fact(updated_node, self.element_facts(updated_node))
 
     def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.BaseExpression:
         """Note the values of the elements."""
-        return self.with_fact(updated_node, self.several(updated_node))
+        return self.with_fact(updated_node, self.element_facts(updated_node))
 
     def leave_Dict(self, original_node: cst.Dict, updated_node: cst.Dict) -> cst.BaseExpression:
         """Record the facts of the values if they are equal."""
@@ -305,7 +306,7 @@ class Calls(ElementwiseTexts):
             values = value if isinstance(values, NoElement) else join(values, value)
         return self.with_fact(updated_node, Many(values, True))
 
-    def several(self, node: cst.Tuple | cst.List) -> Fact:
+    def element_facts(self, node: cst.Tuple | cst.List) -> Fact:
         """Return the facts of the elements of a tuple or list."""
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
             return Many(reduce(join, [self.element(fact) if isinstance(e, cst.StarredElement) else fact

@@ -232,8 +232,8 @@ class ElementwiseTexts(OperandMasks):
             if len(texts) != 1 or f".tensor_tensor(dst={dst}" not in texts[0]:
                 return texts
             return [f"{self.nisa}.scalar_tensor_tensor(dst={dst}, data={first.data}, op0={self.nl}.{first.name}, "
-                    f"operand0={terms.bare(first.operand)}{reverse[0]}, op1={self.nl}.{name}, "
-                    f"operand1={terms.bare(operand)}{reverse[1]})"]
+                    f"operand0={terms.without_parentheses(first.operand)}{reverse[0]}, op1={self.nl}.{name}, "
+                    f"operand1={terms.without_parentheses(operand)}{reverse[1]})"]
         return into
 
     def computed(self, name: str, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
@@ -251,7 +251,7 @@ class ElementwiseTexts(OperandMasks):
         wide = tiles[0][0]
         if len(tiles) == 2 and tiles[0][1].shape is not None and "1" in tiles[0][1].shape:
             wide = tiles[1][0]
-        first, second = terms.bare(operation.first), terms.bare(operation.second)
+        first, second = terms.without_parentheses(operation.first), terms.without_parentheses(operation.second)
         operation = operation._replace(first=first, second=second, dtype=dtype, meaning=meaning)
         is_small = any(abs(terms.number(text) or SMALL) < SMALL for text in (first, second))
         narrow = (f"{nl}.{name}({first}, {second})", fact.dtype) if (
@@ -307,7 +307,8 @@ class ElementwiseTexts(OperandMasks):
             if len(tiles) == 2 and column is None:
                 return [f"{nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
             in_order = isinstance(pair[0][1], TensorFact) if column is None else column == 1
-            operands = (first, second) if column is None else (terms.bare(pair[0][0]), terms.bare(pair[1][0]))
+            operands = (first, second) if column is None else (
+                terms.without_parentheses(pair[0][0]), terms.without_parentheses(pair[1][0]))
             data, operand = operands if in_order else operands[::-1]
             data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
             swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
@@ -332,7 +333,7 @@ class ElementwiseTexts(OperandMasks):
             return text, f"{self.nl}.float32", FLOAT32
         if name == "divide":
             text = self.named(text, "tile")
-            return text, f"{QUOTIENT}({text}, {terms.bare(shown)})", " "
+            return text, f"{QUOTIENT}({text}, {terms.without_parentheses(shown)})", " "
         if self.plain(fact):
             dtype = fact.dtype.replace("nl.", f"{self.nl}.", 1)
         elif fact.dtype.strip() and self.stable(fact.dtype):
@@ -340,7 +341,7 @@ class ElementwiseTexts(OperandMasks):
         else:
             text = self.named(text, "tile")
             dtype = f"{text}.dtype"
-        return text, f"{NUMBER}({dtype}, {terms.bare(shown)})", " "
+        return text, f"{NUMBER}({dtype}, {terms.without_parentheses(shown)})", " "
 
     def step_of(self, name: str, pair: Sequence[Operand], result: TensorFact) -> EarlierOperation | None:
         """Return an operation of a tile with a number or a column of float32, if an instruction computes it in float32;
@@ -430,7 +431,7 @@ class ElementwiseTexts(OperandMasks):
             kind = other.kind if isinstance(other, NumberFact) else ""
             if kind == "float" or (kind == "int" and fact.is_float):
                 return left, right, ""
-            argument = "" if kind == "int" and not number.isidentifier() else f", {terms.bare(number)}"
+            argument = "" if kind == "int" and not number.isidentifier() else f", {terms.without_parentheses(number)}"
         pair[at] = self.named(text, "tile"), fact
         if second_tiles and number == text:
             pair[1] = pair[0]

@@ -40,7 +40,7 @@ from nki_mlir.migration.facts import (
     part_of,
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
-from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, noun
+from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, tile_name
 from nki_mlir.migration.parameters import ReadParts
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
@@ -181,7 +181,7 @@ class Expressions(TreeTransformer):
 
     def fresh_name(self, hint: str) -> str:
         """Return a name that the function does not use."""
-        name, count = (hint := noun(hint)), 1
+        name, count = (hint := tile_name(hint)), 1
         while name in self.scope.used_names:
             count += 1
             name = f"{hint}_{count}"
@@ -445,7 +445,7 @@ class Expressions(TreeTransformer):
         return items
 
     def _slice(self, item: cst.Slice) -> Part:
-        lower, upper, step = (None if v is None else terms.bare(self.text(self.rewritten(v)))
+        lower, upper, step = (None if v is None else terms.without_parentheses(self.text(self.rewritten(v)))
                               for v in (item.lower, item.upper, item.step))
         if lower is None and upper is None and step is None:
             return Part(":")

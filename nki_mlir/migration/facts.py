@@ -242,7 +242,7 @@ class MaskFact(Fact):
     alternatives: tuple[Comparison, ...] = ()
 
     @property
-    def varies(self) -> bool:
+    def depends_on_index(self) -> bool:
         """Return whether the mask depends on an index."""
         return not self.is_known or bool(self.bounds or self.comparisons or self.alternatives)
 
@@ -271,12 +271,12 @@ class SelectedVector(Fact):
     """An index vector or mask that branches or iterations of a loop have selected from several."""
 
 
-def varies(fact: Fact) -> bool:
+def depends_on_index(fact: Fact) -> bool:
     """Return whether a value is or contains an index vector, or a mask of one."""
     if isinstance(fact, Items):
-        return any(map(varies, fact.items))
+        return any(map(depends_on_index, fact.items))
     return isinstance(fact, SelectedVector) or (isinstance(fact, IndexFact) and fact.is_vector) or (
-        isinstance(fact, MaskFact) and fact.varies)
+        isinstance(fact, MaskFact) and fact.depends_on_index)
 
 
 def function_fact(meaning: str) -> Fact:
@@ -327,7 +327,8 @@ def join(left: Fact, right: Fact) -> Fact:
         return Unknown()
     if isinstance(left, Items) and isinstance(right, Items) and len(left.items) == len(right.items):
         return Items(tuple(map(join, left.items, right.items)), left.fields if left.fields == right.fields else ())
-    if not isinstance(left, Items | Many) and not isinstance(right, Items | Many) and (varies(left) or varies(right)):
+    if not isinstance(left, Items | Many) and not isinstance(right, Items | Many) and (
+            depends_on_index(left) or depends_on_index(right)):
         return SelectedVector()
     if isinstance(left, Items | Many) and isinstance(right, Items | Many):      # a loop appends to a list
         return join(as_many(left), as_many(right))

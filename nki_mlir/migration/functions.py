@@ -33,10 +33,10 @@ from nki_mlir.migration.facts import (
     Unknown,
     as_many,
     contains_tiles,
+    depends_on_index,
     function_fact,
     join,
     may_have_tiles,
-    varies,
 )
 from nki_mlir.migration.host_methods import HostMethods, has_vectors, value_of_call, value_of_method
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
@@ -248,7 +248,7 @@ class FunctionCalls(Calls):
 
     def without_vectors(self, name: str, facts: Sequence[Fact]) -> None:
         """Leave a call that gets an index vector or a mask: no text shows how the callee uses it."""
-        if any(isinstance(f, MaskFact) or varies(f) for f in facts):
+        if any(isinstance(f, MaskFact) or depends_on_index(f) for f in facts):
             self.reject(f"an index vector or a mask that {name} gets, a function that the text does not show")
 
     def without_mask(self, node: cst.Call, name: str) -> cst.Call:

@@ -36,7 +36,7 @@ class GuardedWindows(Diagonals):
                 continue
             axis, = comparison.varying
             extent, positive = forwards.axes[axis].extent, forwards.axes[axis].step
-            step = next((text for k, text in steps if k == axis and terms.same(text, positive)), None)
+            step = next((text for k, text in steps if k == axis and terms.is_same_number(text, positive)), None)
             if step is None or terms.number(step) is not None or extent == "1":
                 continue
             last = terms.subtract("1" if operator == "less_equal" else "0", f"({forwards.base})")

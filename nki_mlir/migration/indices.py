@@ -28,8 +28,8 @@ from nki_mlir.migration.facts import (
     TensorFact,
     TileObject,
     Unknown,
+    depends_on_index,
     join,
-    varies,
 )
 from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
@@ -349,7 +349,7 @@ class Indices(Expressions):
             fact = replace(fact, selection=fact.selection and ComputedPart())
         if isinstance(first, Dtype) and first != second:
             fact = Fact()
-        if first != second and (varies(first) or varies(second)):
+        if first != second and (depends_on_index(first) or depends_on_index(second)):
             if (chosen_value := self._for_default(original_node)) is not None:
                 return self.rewritten(chosen_value)
             return self._selected_vector(original_node, test, parts)

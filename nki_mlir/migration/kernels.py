@@ -292,7 +292,7 @@ class Kernels(GridKernels):
             if name not in tree_names(tree_of(shorter)):
                 self.inner_functions.pop((caller, name), None)
                 for statement in nodes_of(inner, cst.SimpleStatementLine):
-                    self.report.retract(self.line_of.get(id(statement), 0))
+                    self.report.remove_changes(self.line_of.get(id(statement), 0))
                 return shorter
         callee = inner or self.borrowed.get(name) or self.functions[name]
         return with_inlined_calls(function, name, callee, self.replaced)

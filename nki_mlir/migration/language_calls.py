@@ -183,7 +183,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     first = "x" if "x" in a.nodes else next(iter(a.nodes))
     text, source = a.tensor(first)
     if a.mask is not None and a.selects_no_box and name in ("mean", "var"):
-        return moment(calls, a, a.mask, name)
+        return mean_or_variance(calls, a, a.mask, name)
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     some = None
     if a.mask is not None and a.selects_no_box:
@@ -230,7 +230,7 @@ def dtype_of_moment(calls: Calls, text: str, tile: TensorFact) -> tuple[str, str
     return text, f"{QUOTIENT}({text})", " "
 
 
-def moment(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
+def mean_or_variance(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> OperationText:
     """Return the mean or the variance of the elements that a mask selects: their sum times the reciprocal of
     their number."""
     text, source = a.tensor("x")
@@ -305,7 +305,7 @@ def dtype_of_two(calls: Calls, parts: list[str], tiles: list[TensorFact]) -> tup
     return f"{COMMON}({parts[0]}.dtype, {parts[1]}.dtype)", " "
 
 
-def alike(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tuple[str, TensorFact]]
+def in_common_shape(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tuple[str, TensorFact]]
           ) -> tuple[str, TensorFact]:
     """Return the part of an operand that remains if masks cut other ``operands`` of an operation, in their shape."""
     text, tile = operand
@@ -321,7 +321,7 @@ def alike(calls: Calls, operand: tuple[str, TensorFact], operands: Iterable[tupl
 def where(calls: Calls, a: Arguments) -> OperationText:
     """Return a selection by a tile; its operands have one shape."""
     operands = {n: a.tensor(n) for n in ("condition", "x", "y") if isinstance(a.fact(n), TensorFact)}
-    operands = {n: alike(calls, operand, operands.values()) for n, operand in operands.items()}
+    operands = {n: in_common_shape(calls, operand, operands.values()) for n, operand in operands.items()}
     condition, chosen = operands.get("condition") or a.tensor("condition")
     parts, fact = [], chosen
     for name in ("x", "y"):

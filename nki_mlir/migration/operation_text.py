@@ -32,7 +32,7 @@ def name_of_operand(text: str, language: str) -> str:
     return RESULTS.get(called[1], "wide") if called is not None else "wide"
 
 
-def noun(name: str) -> str:
+def tile_name(name: str) -> str:
     """Return a name for a tile that is called after an operation: a noun, and not the name of a function of Python,
     which the new text may call, for example ``max``."""
     return NOUNS.get(name, f"{name}_tile" if name in dir(builtins) else name)

@@ -172,7 +172,7 @@ def _lifted(calls: Calls, comparison: Comparison, sizes: Sizes) -> Comparison:
 def _is_one_of(calls: Calls, size: str, texts: Iterable[str]) -> bool | None:
     """Return whether an extent of a mask is 1 or one of some equal extents; None if the text does not show it."""
     number = _number(calls, size)
-    if number == 1 or any(terms.same(size, text) for text in texts):
+    if number == 1 or any(terms.is_same_number(size, text) for text in texts):
         return True
     numbers = {n for text in texts if (n := _number(calls, text)) is not None}
     return number in numbers if number is not None and numbers else None

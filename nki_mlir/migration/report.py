@@ -29,7 +29,7 @@ class MigrationReport:
         """Record a line that a person must rewrite."""
         self._add(Entry(line, text, True))
 
-    def retract(self, line: int, ending: str = "") -> None:
+    def remove_changes(self, line: int, ending: str = "") -> None:
         """Remove the changes of a line that stays as it is; with ``ending``, those whose text ends so."""
         if not self.muted:
             self.entries = [e for e in self.entries if e.left or e.line != line or not e.text.endswith(ending)]

@@ -73,7 +73,7 @@ class RunTimeLoops(Statements):
         if rebound := sorted(name for name in bound_names(tree) if name != condition and name in self.scope.facts):
             self.reject(f"a loop over nt.scalar that assigns {rebound[0]} anew: update it in place")
         name = self.fresh_name("repeat")
-        body = self._twice(node.body)
+        body = self._loop_body(node.body)
         function, call = parsed(f"def {name}({condition}):\n    return {condition}\n{self.nl}.while_loop({condition}, "
                                 f"{name})")
         assert isinstance(function, cst.FunctionDef) and isinstance(body, cst.IndentedBlock)

@@ -23,7 +23,7 @@ from nki_mlir.migration.facts import (
     MaskFact,
     NoneFact,
     NumberFact,
-    varies,
+    depends_on_index,
 )
 
 SELECTED = "index vectors or masks that a condition selects: write an if for the statements that read them"
@@ -45,7 +45,7 @@ class Selections:
 
     def select(self, hint: str, first: str, second: str) -> str:
         """Return the text of a number that is ``first`` if the condition holds, else ``second``."""
-        if terms.same(first, second):
+        if terms.is_same_number(first, second):
             return first
         if (first, second) not in self.names:
             self.names[first, second] = self._assign(hint, first, second)
@@ -144,7 +144,8 @@ def selected_names(first: Mapping[str, Fact], second: Mapping[str, Fact], select
     select one or the other. The result omits names for which no expression does."""
     facts: dict[str, Fact] = {}
     for name in first:
-        if name not in second or first[name] == second[name] or not (varies(first[name]) or varies(second[name])):
+        if name not in second or first[name] == second[name] or not (
+                depends_on_index(first[name]) or depends_on_index(second[name])):
             continue
         a, b = first[name], second[name]
         if not isinstance(a, MaskFact) and not isinstance(b, MaskFact):

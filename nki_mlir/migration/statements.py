@@ -72,11 +72,11 @@ class Statements(TileUpdates):
             try:
                 after = self.statement(statement)
             except LeftForAPerson as error:
-                self.report.retract(line)
+                self.report.remove_changes(line)
                 self.report.add_manual(self.line, str(error))
                 after = [statement]
             except (SyntaxError, cst.ParserSyntaxError):
-                self.report.retract(line)
+                self.report.remove_changes(line)
                 self.report.add_manual(self.line, "a statement whose new text does not parse")
                 after = [statement]
             before = [s for text in self.prelude.pop() for s in parsed(text)]
@@ -123,7 +123,8 @@ class Statements(TileUpdates):
                 self.inline += 1
                 test = self.settled_node(self.rewritten(node.test))
                 self.inline -= 1
-                return [node.with_changes(test=test, body=self._twice(node.body), orelse=self.last_part(node.orelse))]
+                return [node.with_changes(test=test, body=self._loop_body(node.body),
+                                          orelse=self.last_part(node.orelse))]
             case cst.With():
                 items = [i.with_changes(item=self.settled_node(self.rewritten(i.item))) for i in node.items]
                 return [node.with_changes(items=items, body=self.suite(node.body))]
@@ -153,9 +154,9 @@ class Statements(TileUpdates):
         element = self.element(self.fact(iterated))
         iterated = self.settled_node(iterated)
         self.bind_target(node.target, element)
-        return node.with_changes(iter=iterated, body=self._twice(node.body), orelse=self.last_part(node.orelse))
+        return node.with_changes(iter=iterated, body=self._loop_body(node.body), orelse=self.last_part(node.orelse))
 
-    def _twice(self, body: cst.BaseSuite) -> cst.BaseSuite:
+    def _loop_body(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """Rewrite a loop's body with the facts that hold in the first and in later iterations."""
         self.scope.repeats += 1
         before = dict(self.scope.facts)
@@ -359,7 +360,7 @@ class Statements(TileUpdates):
         """Retract from the report that a function loses vectors and masks that its new body reads."""
         for name in read_names(body) & self.removals.keys():
             for line in self.removals[name]:
-                self.report.retract(line, REMOVED)
+                self.report.remove_changes(line, REMOVED)
         self.removals = {}
 
     def _is_index(self, fact: Fact) -> bool:
@@ -384,7 +385,7 @@ class Statements(TileUpdates):
 
     def _name(self, name: str, value: cst.BaseExpression, fact: Fact) -> list[str]:
         result = self.result(value)
-        if self._is_index(fact) and not (isinstance(fact, MaskFact) and fact.is_known and not fact.varies):
+        if self._is_index(fact) and not (isinstance(fact, MaskFact) and fact.is_known and not fact.depends_on_index):
             self.bind(name, fact)
             self.removals[name] = {*self.removals.get(name, ()), self.line}
             self.report.changed(self.line, f"the {'mask' if isinstance(fact, MaskFact) else 'index vector'} {name} is "

@@ -53,7 +53,7 @@ def _is_loose(text: str) -> bool:
                                                                  ast.Div)))
 
 
-def bare(text: str) -> str:
+def without_parentheses(text: str) -> str:
     """Return a text without the parentheses around all of it, which an argument does not need."""
     while text.startswith("(") and text.endswith(")"):
         try:
@@ -97,7 +97,7 @@ def inverse(number: str) -> str:
         return f'float("{math.copysign(math.inf, value)}")'
     if value and abs(math.frexp(value)[0]) == 0.5:
         return repr(1 / value)
-    return f"1 / {factor(bare(number))}"
+    return f"1 / {factor(without_parentheses(number))}"
 
 
 def add(left: str, right: str) -> str:
@@ -164,7 +164,7 @@ def negated(text: str) -> str:
         first = first.left
     is_sum = isinstance(first, ast.BinOp) and isinstance(first.op, (ast.Add, ast.Sub))      # a sum has parentheses
     if first is not None and first is not node and (is_sum or SIMPLE.match(ast.unparse(first))):
-        return f"-{bare(text)}"
+        return f"-{without_parentheses(text)}"
     return f"-{factor(text)}"
 
 
@@ -262,7 +262,7 @@ def difference(upper: str, lower: str) -> str | None:
     return product((*atoms, str(count)))
 
 
-def same(left: str, right: str) -> bool:
+def is_same_number(left: str, right: str) -> bool:
     """Return whether two texts are certainly the same number."""
     if "?" in (left, right):
         return False

@@ -66,9 +66,9 @@ class NamedView:
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
     """Return the text of a subscript of ``size`` elements from ``start``."""
     if step != "1":
-        step = terms.bare(step)
+        step = terms.without_parentheses(step)
         return f"{start}:{_stop(start, size, step, dimension)}:{step}"
-    if start == "0" and dimension and terms.same(size, dimension):
+    if start == "0" and dimension and terms.is_same_number(size, dimension):
         return ":"
     if start == "0":
         return f"0:{size}"

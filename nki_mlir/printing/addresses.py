@@ -43,7 +43,7 @@ class RunTimeAddress:
         return prod(self.index.shape) == 1
 
     def text(self, text: KernelText, op: Op) -> str:
-        text.use(self.table.handle)
+        text.emit_allocations(self.table.handle)
         tensor = text.tensors[self.table.handle]
         name, base = tensor.name, list(self.table.base_shape)
         if self.table.dtype is not self.table.base_dtype:
@@ -75,7 +75,7 @@ def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:
     piece, is_read = op.piece, op.piece_field == "dst"
     copied = piece
     if piece.space == PSUM or is_backwards(piece):
-        text.use(piece.handle)
+        text.emit_allocations(piece.handle)
         copied = text.temporary(piece.shape, piece.dtype, SBUF)
         if not is_read:
             call(text, op, "tensor_copy", copied, piece)

@@ -465,6 +465,6 @@ def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:
                     printer.block(part.block)
                     reduction = reduction_over_programs(phase.reduction)
                     printer.name_waiting()
-                    out.use(*[v for v in out.waiting if reduction is None or v != reduction.dst.handle])
+                    out.emit_allocations(*[v for v in out.waiting if reduction is None or v != reduction.dst.handle])
         if phases[0].reduction is not None:
             write_reduction(out, phases, programs, [printer.written_once for printer in printers])

@@ -132,7 +132,7 @@ def _text_of(copies: list[Module], options: _Options) -> str:
         with first.op.context, ir.Location.unknown():
             printers[0].block(printers[0].body)         # the body has the loops over programs
     for printer in printers:
-        out.use(*printer.results)
+        out.emit_allocations(*printer.results)
     if first.results:
         array_positions = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
         out.write(f"return {', '.join(tensors[array_positions.index(n)].name for n in first.results)}")

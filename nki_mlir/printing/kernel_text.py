@@ -243,7 +243,7 @@ class KernelText:
     def allocate(self, value: Value | NamedTensor, tensor: NamedTensor) -> None:
         self.tensors[value] = self.waiting[value] = tensor
 
-    def use(self, *values: Value | NamedTensor) -> None:
+    def emit_allocations(self, *values: Value | NamedTensor) -> None:
         """Write the allocations of these values that are still waiting."""
         for value in values:
             if (tensor := self.waiting.pop(value, None)) is not None:
@@ -253,7 +253,7 @@ class KernelText:
 
     def flush(self) -> None:
         """Write all waiting allocations, before a block that may use them."""
-        self.use(*list(self.waiting))
+        self.emit_allocations(*list(self.waiting))
 
     def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
                   before: Value | NamedTensor | None = None, name: str = "staged") -> Tile:
@@ -267,11 +267,11 @@ class KernelText:
             in_sbuf = self.waiting[before].region == REGIONS["sbuf"]
             if isinstance(before, NamedTensor) or not in_sbuf or reads_unwritten(before):
                 self.zeroed.add(before)
-            self.use(before)
+            self.emit_allocations(before)
         tensor = NamedTensor(name, tuple(shape), dtype, REGIONS[space], expression)
         self.allocate(tensor, tensor)
         if expression:
-            self.use(tensor)
+            self.emit_allocations(tensor)
         return full_tile(tensor, tensor.shape, dtype, space)
 
     # -- registers -----------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class KernelText:
             seed, engine = self.tensors[self.temporary((1, 1), INT32, "sbuf", name="seed").handle], ""
             if self.placement is not None:
                 seed.address, engine = self.placement.free_address(self.machine), ", engine=nisa.engine.vector"
-            self.use(seed)
+            self.emit_allocations(seed)
             self.write(f"nisa.memset(dst={seed.name}, value=0{engine})")
             self.write(f"nl.random_seed({seed.name})")
         elif begins and loops != self.repeats:
@@ -347,7 +347,7 @@ class KernelText:
     def tile(self, op: Op, tile: Tile, exact: bool = False, paired: bool | None = None) -> str:
         """Return the text of an operand, ``exact`` with its dims. Without them, it is ``paired`` with others, whatever
         the dims, unless said otherwise."""
-        self.use(tile.handle)
+        self.emit_allocations(tile.handle)
         if tile.handle not in self.tensors:
             raise Unprintable(what="a tile of the registers of an engine",
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
@@ -367,7 +367,7 @@ class KernelText:
         self._forget_address(tensor)
         return tensor
 
-    def becomes(self, tile: Tile, expression: str) -> bool:
+    def replace_allocation(self, tile: Tile, expression: str) -> bool:
         """Delete the allocation of a complete tile that nothing has used yet, so that the expression, the result of a
         function, can define it. Return whether it can."""
         tensor = self.tensors[tile.handle]

@@ -109,7 +109,7 @@ def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
     """Write ``copy`` = rows of a tile from any partition. Transfers reach them in SBUF only."""
     source = tile
     if tile.space == PSUM or is_backwards(tile):
-        around, rows = _around(text, tile)
+        around, rows = _aligned_tile(text, tile)
         staging = text.temporary(around.shape, tile.dtype, SBUF)
         call(text, op, "tensor_copy", staging, around)
         source = rows_of(staging, rows)
@@ -137,14 +137,14 @@ def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
     if tile.space != PSUM and not is_backwards(tile):
         call(text, op, "dma_copy", tile, copy)
         return
-    around, rows = _around(text, tile)
+    around, rows = _aligned_tile(text, tile)
     staging = text.temporary(around.shape, tile.dtype, SBUF)
     call(text, op, "tensor_copy", staging, around)
     call(text, op, "dma_copy", rows_of(staging, rows), copy)
     call(text, op, "tensor_copy", around, staging)
 
 
-def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
+def _aligned_tile(text: KernelText, tile: Tile) -> tuple[Tile, range]:
     """Return a tile that starts where engines can and contains the rows of another tile, and the indices of these
     rows."""
     around = rows_around(text.machine, tile)
@@ -178,7 +178,7 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
     if target.on_chip and target.handle in text.waiting and target.handle not in text.zeroed:
         write(text, changed(op, lambda tile: tile, mask=(), limits=()))
         return
-    text.use(target.handle)
+    text.emit_allocations(target.handle)
     if _is_selected(op, text):
         computed = op.src
     else:

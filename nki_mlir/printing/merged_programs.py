@@ -29,7 +29,8 @@ RANK_STEPS = "nki.rank_steps"                   # the distance by which each cor
 def merged_programs(modules: Sequence[Module]) -> list[Module]:
     """Return one module for all programs of a launch with one axis, or the same modules if their programs differ
     otherwise. In the module of two programs, branches have what only one of them does."""
-    if len(modules) < 2 or the_kernel(modules[0]).grid != (len(modules),) or len(set(map(_around, modules))) > 1:
+    if len(modules) < 2 or the_kernel(modules[0]).grid != (len(modules),) or (
+            len(set(map(_text_around_function, modules))) > 1):
         return list(modules)
     copies = [cloned(module) for module in modules]
     merged = copies[0]
@@ -101,7 +102,7 @@ def _share_constants(modules: Sequence[Module]) -> None:
             use.attributes["name"] = ir.FlatSymbolRefAttr.get(names[use.attributes["name"].value])
 
 
-def _around(module: Module) -> str:
+def _text_around_function(module: Module) -> str:
     """Return the text of a module without the function's body and constants."""
     function = the_kernel(module).op
     other_operations = [str(op) for op in module.body.operations

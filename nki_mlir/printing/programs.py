@@ -145,7 +145,7 @@ def _is_shared(tile: Tile, written_once: set[Value]) -> bool:
 def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:
     """Return a tile of a program as one of the text."""
     with program.of(out):
-        out.use(tile.handle)
+        out.emit_allocations(tile.handle)
         tensor: Any = program.tensors[tile.handle]
     out.tensors[tensor] = tensor
     return tile.on(tensor)

@@ -42,7 +42,7 @@ def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
     if isinstance(op, Filling):
         if sets and (new := text.waiting.get(op.dst.handle)) is not None:
             new.expression = f"nisa.register_alloc({round(op.value)})"
-            text.use(op.dst.handle)
+            text.emit_allocations(op.dst.handle)
         elif sets:
             _write_call(text, "register_move", text.tile(op, op.dst), str(round(op.value)))
         return sets
@@ -87,7 +87,7 @@ def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body
         first = _register(begin.src.handle, text.tile(begin, begin.src), registers)
     bound = str(loop.limit)
     if not isinstance(loop.limit, int):
-        text.use(loop.limit)
+        text.emit_allocations(loop.limit)
         bound = _register(loop.limit, text.tensors[loop.limit].name, registers)
     text.flush()
     if not has_loop_functions(text.release):
@@ -126,7 +126,7 @@ def _write_while(text: KernelText, loop: LoopRegister, registers: Registers, bod
     """Write a ``while`` statement on a register, which has the operand of the next test at the end of the body."""
     begin = loop.begin
     if loop.outer is not None and loop.outer in registers.values:
-        text.use(loop.outer)
+        text.emit_allocations(loop.outer)
         name = text.tensors[loop.outer].name
     else:
         number = _first_number(begin, registers)
@@ -155,7 +155,7 @@ def beta_condition(loop: WhileLoop, test: LoopTest | None) -> Tile | None:
 
 
 def _write_beta(text: KernelText, test: LoopTest, condition: Tile, body: Callable[[], None]) -> None:
-    text.use(test.register)
+    text.emit_allocations(test.register)
     name = text.tensors[test.register].name
     if not text.drop_fill(name):
         raise Unprintable(what="a loop that may not run at all in the beta generation",
@@ -202,7 +202,7 @@ def _condition(text: KernelText, test: LoopTest) -> str:
     """Return the name of a tile of one element that is not 0 while the loop continues. Write the comparison that
     computes it, unless the loop's register is such a tile."""
     if (test.comparison, test.limit) == ("ne", 0):
-        text.use(test.register)
+        text.emit_allocations(test.register)
         return text.tensors[test.register].name
     flag, left = text.temporary((1, 1), INT32, SBUF, name="going"), full_tile(test.register, (1, 1), INT32, SBUF)
     operator = next(c.alu for c in COMPARISONS if c.name == test.comparison)

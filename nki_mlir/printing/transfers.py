@@ -34,8 +34,8 @@ def write_function(text: KernelText, op: Elementwise | RandOp, call: str) -> Non
         name = text.define(tensor)
         del text.waiting[op.dst.handle]
     else:
-        text.use(op.dst.handle)                 # before the result, which may then be written there at once
-        if text.becomes(op.dst, call):
+        text.emit_allocations(op.dst.handle)            # before the result, which may then be written there at once
+        if text.replace_allocation(op.dst, call):
             text.write(f"{text.tensors[op.dst.handle].name} = {call}")
             return
         name = text.define(NamedTensor(name_of_result(op, ""), op.dst.shape, op.dst.dtype, "nl.sbuf"))
@@ -54,7 +54,7 @@ def in_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
     """Return the tile, or a copy of it in SBUF if it is in PSUM or steps backwards, where no transfer reads it."""
     if tile.space != PSUM and not is_backwards(tile):
         return tile
-    text.use(tile.handle)
+    text.emit_allocations(tile.handle)
     staged = text.temporary(tile.shape, tile.dtype, SBUF)
     if starts_legally(text.machine, tile):
         call(text, op, "tensor_copy", staged, tile)
@@ -106,7 +106,7 @@ def write_move(text: KernelText, op: Copying) -> None:
         return
     source = in_sbuf(text, op, op.src)
     if op.dst.space == PSUM or is_backwards(op.dst):
-        text.use(op.dst.handle)
+        text.emit_allocations(op.dst.handle)
         staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
         call(text, op, "dma_copy", staged, source)
         if starts_legally(text.machine, op.dst):

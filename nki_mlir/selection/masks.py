@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from nki_mlir.analysis.mask_boxes import Box, Interval, RowGroup, box_of, in_box, lawful, on_group, row_groups
+from nki_mlir.analysis.mask_boxes import Box, Interval, RowGroup, box_of, in_box, on_group, row_groups, verified_on_box
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import (
     HBM,
@@ -244,7 +244,7 @@ class MaskedInstruction:
             return None
         small = self.in_box(op, box)
         if not box.mask:
-            return self.plain(lawful(small))
+            return self.plain(verified_on_box(small))
         if isinstance(op, DmaCopyOp):
             return self.in_transfers(small, box)
         if op.rows_apart:

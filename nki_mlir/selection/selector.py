@@ -67,7 +67,7 @@ class Selector:
         """Return the operand on chip, with axis 0 along its partitions."""
         if not operand.on_chip:
             return self.loaded(operand, nest)
-        return operand if on_lanes(operand) else relaid(self.emitter, operand, nest.extents)
+        return operand if on_lanes(operand) else with_partition_layout(self.emitter, operand, nest.extents)
 
     def loaded(self, operand: TileOperand, nest: TileNest) -> TileOperand:
         """Return an SBUF buffer with the elements of an HBM operand, each once in a partition."""
@@ -94,7 +94,7 @@ def on_lanes(operand: TileOperand) -> bool:
     return not operand.on_chip or operand.lanes == 0 or (operand.lanes is None and operand.strides[0] == 0)
 
 
-def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> TileOperand:
+def with_partition_layout(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> TileOperand:
     """Return a buffer with the operand's elements, laid out so that axis 0 of the nest goes along the partitions."""
     counts = [n if operand.moves(a) else 1 for a, n in enumerate(extents)]
     tile = emitter.buffer(counts, operand.dtype)

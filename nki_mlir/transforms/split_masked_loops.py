@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
-from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved, verdict
+from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, resolved, verdict, verified_on_box
 from nki_mlir.bindings import Attribute, Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear, Mask
@@ -42,7 +42,7 @@ def is_accepted(op: Op, machine: Machine) -> bool:
     """Return whether an engine can run an instruction of the kernel. Other operations count as accepted: they are
     no instructions yet."""
     try:
-        lawful(op)
+        verified_on_box(op)
     except KernelError:             # the operation reports it where it runs
         return False
     return op.dialect != "nisa" or op.queued or all(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nki_mlir.capture.index import Index, Mask, Symbol, arange
 from nki_mlir.capture.iterations import EnclosingIteration, LoopRun
 from nki_mlir.capture.races.hazards import by_elements, first_element
-from nki_mlir.capture.races.overlaps import MOST_POINTS, DistinctPoints, common_element, happens
+from nki_mlir.capture.races.overlaps import MOST_POINTS, DistinctPoints, are_satisfiable, common_element
 from nki_mlir.capture.races.owners import AGAINST, Owners, is_pattern, patterns_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
@@ -194,10 +194,10 @@ def test_first_race_of_any_four_touches_of_one_element():
 
 def test_conditions__that_hold_between_the_ends_alone():
     short, long = arange(5), arange(MOST_POINTS + 1)
-    assert happens([short >= 1, short <= 3]) is True
-    assert happens([short >= 3, short <= 1]) is False
-    assert happens([long >= 1, long <= 3]) is None              # too many to tell, and at neither end
-    assert happens([long <= 3]) is True
+    assert are_satisfiable([short >= 1, short <= 3]) is True
+    assert are_satisfiable([short >= 3, short <= 1]) is False
+    assert are_satisfiable([long >= 1, long <= 3]) is None              # too many to tell, and at neither end
+    assert are_satisfiable([long <= 3]) is True
 
 
 @tries(60)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import libcst as cst
 import pytest
 
-from nki_mlir.migration.branches import either, pattern_names, with_equal_sizes
+from nki_mlir.migration.branches import join_facts, pattern_names, with_equal_sizes
 from nki_mlir.migration.facts import (
     HBM,
     PSUM,
@@ -30,13 +30,13 @@ from nki_mlir.migration.facts import (
     Unknown,
     as_many,
     contains_tiles,
+    depends_on_index,
     element_at,
     function_fact,
     join,
     may_have_tiles,
     part_of,
     promoted,
-    varies,
 )
 
 
@@ -98,11 +98,11 @@ def test_tiles_and_vectors_in_lists():
         for value in (fact, Items((NUMBER, fact)), Many(fact), Many(Items((fact, NUMBER)))):
             assert may_have_tiles(value) is (name in ("tile", "none")), value
             assert contains_tiles(value) is (name == "tile"), value
-        assert varies(fact) is varies(Items((NUMBER, fact))) is (name == "line")
-    assert varies(CAUSAL) and varies(SelectedVector()) and not varies(MaskFact((), ("c",)))
+        assert depends_on_index(fact) is depends_on_index(Items((NUMBER, fact))) is (name == "line")
+    assert depends_on_index(CAUSAL) and depends_on_index(SelectedVector()) and not depends_on_index(MaskFact((), ("c",)))
     for mask in (MaskFact((), is_known=False), MaskFact((), comparisons=(Comparison(LINE, "less"),)),
                  MaskFact((), alternatives=(Comparison(LINE, "less"),))):
-        assert mask.varies
+        assert mask.depends_on_index
     assert Comparison(LINE, "less").varying == [-1] and LINE.is_vector and not POINT.is_vector
     assert [m.selects_no_box for m in (CAUSAL, MaskFact((), diagonals=(Comparison(LINE, "less"),)), MaskFact(
         (), alternatives=(Comparison(LINE, "less"),)))] == [False, True, True]
@@ -142,10 +142,10 @@ def test_functions_of_one_and_two_tiles():
 
 def test_names_after_branches():
     first, second = {"a": NUMBER, "b": PLAIN, "c": PLAIN}, {"b": PLAIN, "c": NUMBER, "d": POINT}
-    assert either(first, second) == {"a": NUMBER, "b": PLAIN, "c": Unknown(), "d": POINT}
+    assert join_facts(first, second) == {"a": NUMBER, "b": PLAIN, "c": Unknown(), "d": POINT}
     cut = replace(PLAIN, shape=("128", "n2"))
-    assert either({"b": cut}, {"b": PLAIN}) == {"b": replace(PLAIN, shape=None)}
-    assert either({"b": cut}, {"b": PLAIN}, {"n2"}) == either({"b": PLAIN}, {"b": cut}, {"n2"}) == {"b": PLAIN}
+    assert join_facts({"b": cut}, {"b": PLAIN}) == {"b": replace(PLAIN, shape=None)}
+    assert join_facts({"b": cut}, {"b": PLAIN}, {"n2"}) == join_facts({"b": PLAIN}, {"b": cut}, {"n2"}) == {"b": PLAIN}
 
 
 def test_sizes_of_tiles_that_a_mask_has_cut():

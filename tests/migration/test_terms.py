@@ -102,8 +102,8 @@ def test_sums_are_collected():
         distance = terms.difference(text, other)
         if distance is not None:
             assert all(value(distance, n) == value(text, n) - value(other, n) for n in names), (text, other, distance)
-        assert terms.same(text, simple)
-        if terms.same(text, other):
+        assert terms.is_same_number(text, simple)
+        if terms.is_same_number(text, other):
             assert all(value(text, n) == value(other, n) for n in names)
         else:
             assert distance != "0"
@@ -125,8 +125,8 @@ def test_differences(upper, lower, distance):
 
 
 def test_the_same():
-    assert terms.same("a + b", "b + a") and terms.same("(a", "(a") and not terms.same("a", "b")
-    assert not terms.same("?", "?") and not terms.same("a", "?") and not terms.same("(a", "a")
+    assert terms.is_same_number("a + b", "b + a") and terms.is_same_number("(a", "(a") and not terms.is_same_number("a", "b")
+    assert not terms.is_same_number("?", "?") and not terms.is_same_number("a", "?") and not terms.is_same_number("(a", "a")
 
 
 @pytest.mark.parametrize("text, says", [("rows // 128 + 1", True), ("rows // 128 - 1", False), ("rows // 128 + n", False),
@@ -156,7 +156,7 @@ def test_dtypes_of_parts_are_those_of_tensors(text, dtype):
     ("((a, b))", "((a, b))"), ("(a for a in b)", "(a for a in b)"), ("(a := b)", "(a := b)"), ("f(a)", "f(a)"),
     ("(a)[0:(b)]", "(a)[0:(b)]"), ("()", "()")])
 def test_parentheses_around_all_of_a_text(text, inner):
-    assert terms.bare(text) == inner
+    assert terms.without_parentheses(text) == inner
 
 
 @pytest.mark.parametrize("text, numbers", [

@@ -51,7 +51,7 @@ def spans_of(extents: Sequence[int], roots: Sequence[Symbol]) -> list[range]:
     return [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
 
 
-def happens(conditions: Sequence[Mask]) -> bool | None:
+def are_satisfiable(conditions: Sequence[Mask]) -> bool | None:
     """Return whether all conditions hold for some values of their symbols and axes; None if there are too many values
     to try."""
     if not conditions:

@@ -34,7 +34,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     result = target.record.call_by_keyword({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
         if isinstance(target_tensor := arguments.get(label), NkiTensor):
-            write_history.note(low.core_view(target_tensor))
+            write_history.record_write(low.core_view(target_tensor))
             write_history.mark(target_tensor.storage, low.core_view(target_tensor))
             if isinstance(result, View) and result.buffer is target_tensor.storage.buffer:
                 return target_tensor

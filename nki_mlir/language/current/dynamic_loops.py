@@ -25,7 +25,7 @@ from nki_mlir.capture.loop_state import is_bound
 from nki_mlir.capture.mutable_state import holds_state, is_users_class
 from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.tracing import note_idle
-from nki_mlir.capture.wrapping import exposed_reads, leaves, name_of, stored, underlying
+from nki_mlir.capture.wrapping import can_exit, exposed_reads, name_of, stored, underlying
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported, shown
@@ -57,7 +57,7 @@ def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
 
 
 def check_jumps(node: ast.For | ast.While) -> None:
-    require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop",
+    require(not can_exit(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop",
             fix="keep the condition in a register, and use nl.while_loop")
 
 

@@ -71,7 +71,7 @@ def allocate(shape: Sequence[int], dtype: DType, region: memories.MemoryRegion =
 def adopt(view: View, verdict: bool = False) -> NkiTensor:
     """Wrap a view that a function of the core returned in a tensor, and note its elements as written."""
     region = {"sbuf": memories.sbuf, "psum": memories.psum, "hbm": memories.private_hbm}[view.buffer.space]
-    write_history.note(view)
+    write_history.record_write(view)
     tensor = NkiTensor.of_view(view, region, verdict)
     if (recorder := active().recorder) is not None:
         recorder.stored(tensor.storage)
@@ -296,7 +296,7 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
 def wrote(tensor: NkiTensor) -> None:
     """Record that an instruction has written a tensor without a run-time address."""
     view = core_view(tensor)
-    write_history.note(view)
+    write_history.record_write(view)
     write_history.mark(tensor.storage, view)
 
 

@@ -95,10 +95,10 @@ def known_flags(buffer: Buffer) -> tuple[bool, ...] | None:
     return tuple(flags) if all([type(flag) is bool for flag in flags]) else None        # type: ignore[arg-type]
 
 
-def note(view: View) -> None:
+def record_write(view: View) -> None:
     """Note that an instruction writes a view, if it is in PSUM: its elements count as written and not yet read."""
     if (recorder := active().recorder) is not None:
-        recorder.noted(note, None, view)
+        recorder.noted(record_write, None, view)
     if view.buffer.space == "psum":
         flags = _history(view.buffer)
         for kind, value in enumerate((True, False, False, False)):

@@ -91,12 +91,12 @@ class ChunkLoop:
                 following = self.code.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
             for k in range(begin, len(self.calls) - 1):
                 if k == heavy:
-                    self.together(heavy, early, chunk, parity, following)
+                    self.emit_heaviest(heavy, early, chunk, parity, following)
                 else:
                     self.code.emit(self.routines[k], *self.arguments(k, chunk, parity))
         self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
 
-    def together(self, heavy: int, early: int | None, chunk: Linear, parity: Linear, following: Linear) -> None:
+    def emit_heaviest(self, heavy: int, early: int | None, chunk: Linear, parity: Linear, following: Linear) -> None:
         """Emit the heaviest call as one routine with the last call of the previous chunk, if there is such a chunk, and
         the early call of the next chunk. ``parity`` is the half of divided buffers that this chunk uses, ``following``
         the next chunk's number."""

@@ -89,7 +89,7 @@ class RowCopies:
         with ir.InsertionPoint(loop.body):
             position, status = loop.induction_variable, loop.inner_iter_args[0]
             number = self._number(code, index, position)
-            ahead = self._ahead(code, index, position, number)
+            ahead = self._prefetch_distance(code, index, position, number)
             inside = code.cmp("ult", number, self.rows)                 # a negative number is a large one
             fine = code.cmp("eq", status, 0)
             branch = code.scf.IfOp(code.and_(inside, fine), [code.i64_type], has_else=True)
@@ -109,7 +109,7 @@ class RowCopies:
         number = code.fetch(address, 0, self.index_dtype, 1, None)
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
-    def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
+    def _prefetch_distance(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
         """Return the distance in bytes of a prefetch: from a row of the table to the row that is copied some numbers
         later. None if rows are too long."""
         low, high = reach_of(self.row, self._table)

@@ -59,7 +59,7 @@ class Sections:
         """Return the part of the time that products take."""
         return float(self.product_cost_before[end] - self.product_cost_before[start]) / max(self.cost(start, end), 1.0)
 
-    def within(self, start: int, end: int) -> list[Range]:
+    def divide(self, start: int, end: int) -> list[Range]:
         """Divide some of the nodes into as many sections as there are."""
         return [*pairwise(self.bounds(start, end).tolist())]
 
@@ -79,7 +79,7 @@ class Sections:
     def jobs(self, start: int, end: int, least: float) -> list[Range]:
         """Join sections that follow each other to jobs of at least so many nanoseconds; the last may be shorter."""
         jobs: list[Range] = []
-        for section in self.within(start, end):
+        for section in self.divide(start, end):
             if jobs and self.cost(*jobs[-1]) < least:
                 jobs[-1] = jobs[-1][0], section[1]
             else:

@@ -41,7 +41,7 @@ class TileLayout(Protocol):
         this layout."""
         ...
 
-    def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
+    def preserves_speed(self, before: NestContraction, after: NestContraction | None) -> bool:
         """Return whether the product ``after`` on tiles in this layout is as fast as ``before``, the product on tiles
         in the old layout."""
         ...
@@ -84,7 +84,7 @@ def in_layout(call: RoutineCall, buffer: ScratchBuffer, layout: TileLayout, rang
         offset = Linear(layout.moved(region.offset.const),
                         tuple([(slot, layout.step(step)) for slot, step in region.offset.symbols]))
         regions[k] = replace(region, size=layout.size(region.size), offset=offset)
-    if product is not None and not layout.keeps(product, contraction_of(nest)):
+    if product is not None and not layout.preserves_speed(product, contraction_of(nest)):
         return None
     if isinstance(call.function, TileProduct):
         addresses = tuple([region.address for region in regions])

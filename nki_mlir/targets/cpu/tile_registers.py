@@ -60,9 +60,9 @@ class TileRegisters:
         panel = PANEL * product.depth * FLOAT32.itemsize
 
         def rows(i: Value, _: list[Value]) -> None:
-            a, out = self.beyond(pointers[0], i, panel), self.beyond(pointers[2], i, PANEL * self.line)
+            a, out = self.offset_address(pointers[0], i, panel), self.offset_address(pointers[2], i, PANEL * self.line)
             code.loop(range(product.panels_of_columns), [], lambda j, _: self.tile(
-                a, self.beyond(pointers[1], j, panel), self.beyond(out, j, 2 * ROW_BYTES)))
+                a, self.offset_address(pointers[1], j, panel), self.offset_address(out, j, 2 * ROW_BYTES)))
         code.loop(range(product.panels_of_rows), [], rows)
         self.instruction("tilerelease")
 
@@ -89,7 +89,7 @@ class TileRegisters:
                 self.instruction("tileloadd64", register, target, line)
 
         def positions(k: Value, _: list[Value]) -> None:
-            rows, columns = (self.beyond(panel, k, PANEL * ROW_BYTES) for panel in (a, b))
+            rows, columns = (self.offset_address(panel, k, PANEL * ROW_BYTES) for panel in (a, b))
             for half in range(2):
                 self.load(ROWS[half], rows, half * SIDE * ROW_BYTES, ROW_BYTES)
                 self.load(COLUMNS[half], columns, half * ROW_BYTES, 2 * ROW_BYTES)
@@ -103,7 +103,7 @@ class TileRegisters:
         """Load a register with sixteen rows of a panel, ``line`` bytes apart, from an offset on."""
         self.instruction("tileloadd64", register, self.code.at(panel, offset, self.byte), self.code.i64(line))
 
-    def beyond(self, pointer: Value, times: Value, size: int) -> Value:
+    def offset_address(self, pointer: Value, times: Value, size: int) -> Value:
         """Return the address ``times * size`` bytes after a pointer."""
         return self.code.at(pointer, self.code.times(times, size), self.byte)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import Box, RowGroup, in_box, lawful, on_group, row_groups
+from nki_mlir.analysis.mask_boxes import Box, RowGroup, in_box, on_group, row_groups, verified_on_box
 from nki_mlir.diagnostics import DeviceRules, Location, Unsupported, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import DataAddressed, IndirectOutOfBounds
@@ -199,7 +199,7 @@ def _masked(op: Op) -> Runner:
             return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
         box = (*starts, *counts)
         if box not in boxes:
-            boxes[box] = compile_op(lawful(in_box(op, Box(tuple(starts), tuple(counts), ()))))
+            boxes[box] = compile_op(verified_on_box(in_box(op, Box(tuple(starts), tuple(counts), ()))))
         boxes[box](arrays, values)
     return run
 

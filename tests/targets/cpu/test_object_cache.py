@@ -273,7 +273,7 @@ def test_room__is_checked_by_one_of_256_new_entries(cached: Path, monkeypatch: p
     first = [key for key in keys if (file := object_cache.entry(key)) is not None and file.name.startswith("00")]
     assert 0 < len(first) < 20
     for key in [*first, *keys[:20]]:
-        object_cache.keep(key, b"code")
+        object_cache.store(key, b"code")
     assert checks == [cached] * len([*first, *({*keys[:20]} & {*first})])
 
 

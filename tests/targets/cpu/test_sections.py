@@ -42,7 +42,7 @@ def test_sections__end_where_no_byte_connects_the_nodes_before_and_after(nodes: 
     end = data.draw(st.integers(start + 1, len(nodes)))
     conflicts = [(i, j) for i, j in combinations(range(start, end), 2) if conflict(nodes[i], nodes[j])]
     cuts = [n for n in range(start + 1, end) if not any(i < n <= j for i, j in conflicts)]
-    assert Sections(nodes).within(start, end) == [*pairwise([start, *cuts, end])]
+    assert Sections(nodes).divide(start, end) == [*pairwise([start, *cuts, end])]
 
 
 def test_sections__through_addresses_of_unknown_distance_depend_on_each_other() -> None:
@@ -54,9 +54,9 @@ def test_sections__through_addresses_of_unknown_distance_depend_on_each_other() 
 
 def test_sections__of_too_many_bytes_to_compare_are_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [[("x", 0, 4, True)], [("x", 2, 4, True)], [("x", 8, 4, True)], [("x", 10, 4, True)]]
-    assert Sections(rows).within(0, 4) == [(0, 2), (2, 4)]
+    assert Sections(rows).divide(0, 4) == [(0, 2), (2, 4)]
     monkeypatch.setattr(sections, "PAIRS_COMPARED", 1)
-    assert Sections(rows).within(0, 4) == [(0, 4)]
+    assert Sections(rows).divide(0, 4) == [(0, 4)]
 
 
 def test_longest__is_the_time_of_the_section_that_takes_the_most() -> None:

@@ -607,7 +607,7 @@ def test_seeded_fault_of_copy_words__reads_a_tile_that_has_changed(monkeypatch: 
         compiled(parsed)([x, *more], [words])
         return np.array_equal(words, x.view(np.uint32).T)
     assert agrees(text) and agrees(changed, 2 * x)
-    monkeypatch.setattr(copy_words, "stays", lambda *_: True)
+    monkeypatch.setattr(copy_words, "is_unchanged", lambda *_: True)
     assert agrees(text) and not agrees(changed, 2 * x)
 
 

@@ -133,7 +133,7 @@ def test_rows__are_prefetched_if_they_are_short_many_and_on_different_pages() ->
     def ahead(row: int, step: int, rows: int) -> int:
         operand = Operand(FLOAT32, (step // 4, 1))
         nest = Nest((rows, row // 4), frozenset(), (operand,), 0, (operand,), (Step("alu", FLOAT32, (0, 0), "add"),), (2,))
-        return function_pass("prefetch-rows", f"short={short}").ahead(nest, operand)
+        return function_pass("prefetch-rows", f"short={short}").prefetch_distance(nest, operand)
     assert ahead(short, page, LEAST_ROWS) == 2 * page and ahead(short // 2, page, LEAST_ROWS) == 4 * page
     assert ahead(host.LINE, 2 * page, 128) == 2 * short // host.LINE * 2 * page
     assert ahead(short, -page, LEAST_ROWS) == -2 * page
@@ -185,7 +185,7 @@ def test_factors__are_prefetched_if_they_leave_the_second_cache_one_after_the_ot
     def ahead(step: int, span: range = range(turns), least: int = turns * size, **changes: object) -> int:
         region = ByteRegion("factors", Linear(), turns * size, Linear(64, ((slot, step), (slot + 1, 4 * step))))
         call = {"nest": nest, "symbols": (), "regions": [ByteRegion("rows", Linear(), 1, Linear(0, ((slot, 8),))), region]}
-        return function_pass("prefetch-factors", f"least={least}").ahead(SimpleNamespace(**call | changes), slot, span)
+        return function_pass("prefetch-factors", f"least={least}").prefetch_distance(SimpleNamespace(**call | changes), slot, span)
     assert [ahead(step) for step in (size, size + 4, -size, 3 * size)] == [size, size + 4, -size, 3 * size]
     assert ahead(size - 4) == ahead(4 - size) == ahead(0) == 0
     assert ahead(size, range(0, 2 * turns, 2)) == 2 * size and ahead(size // 2, range(0, 2 * turns, 2)) == size

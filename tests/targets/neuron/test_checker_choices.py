@@ -25,20 +25,20 @@ from nki_mlir.targets.neuron.simulator import simulate
 # -- branches ----------------------------------------------------------------------------------------------------------
 def sides(choices, branches, core=0):
     """The sides that a run takes at these branches, each at a new point of the run."""
-    return [choices.takes((core, branch, number), core, branch) for number, branch in enumerate(branches)]
+    return [choices.is_taken((core, branch, number), core, branch) for number, branch in enumerate(branches)]
 
 
 def test_a_branch_is_not_taken_twice_and_then_taken():
     choices = Choices()
     assert sides(choices, "aabaab") == [False, False, False, True, True, False]
-    assert choices.takes((0, "b", 2), 0, "b") is False and len(choices.sites) == 6       # the same point decides once
+    assert choices.is_taken((0, "b", 2), 0, "b") is False and len(choices.sites) == 6       # the same point decides once
     assert sides(choices, "b", core=1) == [False] and sides(choices, "bbb", core=1) == [False, False, True]
 
 
 def scripts(branches, script=(), most=99):
     choices = Choices(script)
     sides(choices, branches)
-    return choices.others(most), choices.cut
+    return choices.alternatives(most), choices.cut
 
 
 def test_other_runs_differ_in_one_later_decision():
@@ -57,7 +57,7 @@ def test_runs_of_all_scripts_are_those_with_at_most_two_sides_not_taken(branches
     while pending:
         choices = Choices(pending.pop())
         runs.add(tuple(sides(choices, branches)))
-        pending += map(tuple, choices.others(99))
+        pending += map(tuple, choices.alternatives(99))
     expected = {run for run in itertools.product((False, True), repeat=len(branches))
                 if all(sum(not side for side, other in zip(run, branches) if other == site) <= 2 for site in branches)}
     assert runs == expected

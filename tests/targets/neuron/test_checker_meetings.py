@@ -231,13 +231,13 @@ def test_transfer_behind_an_exchange__is_ordered_after_both():
 
 def test_choices__count_the_iterations_of_each_core():
     choices = Choices()
-    sides = [[choices.takes((core, turn), core, "loop") for core in (0, 1)] for turn in range(3)]
+    sides = [[choices.is_taken((core, turn), core, "loop") for core in (0, 1)] for turn in range(3)]
     assert sides == [[False, False], [False, False], [True, True]]
     assert not choices.differ(2) and choices.differ(3)              # the third core has taken no side
-    assert choices.takes((0, 3), 0, "loop") and choices.differ(2)
+    assert choices.is_taken((0, 3), 0, "loop") and choices.differ(2)
 
 
 def test_choices__decide_equal_numbers_equally():
     choices = Choices([True])
-    assert choices.takes("number", 0, "loop") and choices.takes("number", 1, "loop")
+    assert choices.is_taken("number", 0, "loop") and choices.is_taken("number", 1, "loop")
     assert not choices.differ(2) and len(choices.sites) == 1

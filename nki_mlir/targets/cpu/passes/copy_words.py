@@ -31,7 +31,7 @@ class CopyWords(FunctionPass, name="copy-words"):
         for block, copy, tile, users in function.tile_writers(copies_halves):
             join = users[-1]
             if len(users) == 2 and users[0] is copy and is_join(join) and join in block.nodes and (
-                    stays(block, copy, join)):
+                    is_unchanged(block, copy, join)):
                 words = words_of_source(join, copy)
                 if words is not None:
                     new_calls[join] = words
@@ -53,7 +53,7 @@ def is_join(call: RoutineCall) -> bool:
     return isinstance(call, Compute) and call.nest.steps == JOIN and isinstance(call.function, Nest)
 
 
-def stays(block: NativeBlock, copy: Compute, join: RoutineCall) -> bool:
+def is_unchanged(block: NativeBlock, copy: Compute, join: RoutineCall) -> bool:
     """Return whether nothing writes the source of a copy before the join."""
     source = copy.regions[0].root
     assert isinstance(source, ScratchBuffer)

@@ -65,7 +65,7 @@ class ColumnPanels:
                 ends[1] += max(step * least, step * most)
         return min(*column, *byte) >= 0 and column[1] < self.row and byte[1] + size <= self.width
 
-    def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
+    def preserves_speed(self, before: NestContraction, after: NestContraction | None) -> bool:
         """Return whether vectors of the product still lie along the same axis, that of the factor's columns."""
         return after is not None and after.vector == before.vector
 

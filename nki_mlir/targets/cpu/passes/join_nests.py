@@ -42,7 +42,7 @@ class JoinNests(FunctionPass, name="join-nests"):
             walk = walk_of(nodes[start])
             if walk is not None:
                 following = (nodes[k] for k in range(start + 1, len(nodes)))
-                walk = self.grown(walk, following) if walk.nest.elements >= self.least else None
+                walk = self.extended(walk, following) if walk.nest.elements >= self.least else None
             joint = walk.joint(users) if walk is not None and len(walk.calls) > 1 else None
             if walk is None or joint is None:
                 start += 1
@@ -55,7 +55,7 @@ class JoinNests(FunctionPass, name="join-nests"):
         if dropped:
             nodes[:] = [node for node in nodes if not (isinstance(node, cpu.Allocate) and node.buffer in dropped)]
 
-    def grown(self, walk: JointWalk, nodes: Iterable[cpu.Node]) -> JointWalk:
+    def extended(self, walk: JointWalk, nodes: Iterable[cpu.Node]) -> JointWalk:
         """Return the walk with the nests among the nodes after it that can join it."""
         passed = list[cpu.NestCall]()
         for node in nodes:

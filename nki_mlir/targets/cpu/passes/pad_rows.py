@@ -54,7 +54,7 @@ class PaddedRows:
                 high += max(step * least, step * most)
         return low >= 0 and high + size <= self.row
 
-    def keeps(self, before: NestContraction, after: NestContraction | None) -> bool:
+    def preserves_speed(self, before: NestContraction, after: NestContraction | None) -> bool:
         return after == before
 
 

@@ -29,12 +29,12 @@ class PrefetchFactors(FunctionPass, name="prefetch-factors"):
                 continue
             for call in loop.body.nodes:
                 if isinstance(call, Compute) and isinstance(call.function, Nest | TileProduct):
-                    ahead = self.ahead(call, loop.slot, loop.span)
+                    ahead = self.prefetch_distance(call, loop.slot, loop.span)
                     if ahead:
                         product = call.function if isinstance(call.function, TileProduct) else TileProduct(call.nest)
                         call.function = replace(product, ahead=ahead)
 
-    def ahead(self, call: Compute, slot: int, span: range) -> int:
+    def prefetch_distance(self, call: Compute, slot: int, span: range) -> int:
         """Return the distance in bytes from the factor of a product to the factor of the loop's next iteration. Return
         0 if there is no such factor, or if all of them stay in the second cache."""
         nest, contraction = call.nest, contraction_of(call.nest)

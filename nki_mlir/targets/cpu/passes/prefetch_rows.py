@@ -32,13 +32,13 @@ class PrefetchRows(FunctionPass, name="prefetch-rows"):
             if not isinstance(call, Compute) or contraction_of(call.nest) is not None:
                 continue
             routine = with_memory(call.function)                                              # type: ignore[arg-type]
-            ahead = {k: self.ahead(routine.nest, operand) for k, operand in enumerate(routine.nest.inputs)
+            ahead = {k: self.prefetch_distance(routine.nest, operand) for k, operand in enumerate(routine.nest.inputs)
                      if call.regions[k].root in function.inputs}
             if not routine.use.ahead and any(ahead.values()):
                 call.function = replace(routine, use=replace(routine.use, ahead=tuple(
                     [(k, step) for k, step in ahead.items() if step])))
 
-    def ahead(self, nest: Nest, operand: Operand) -> int:
+    def prefetch_distance(self, nest: Nest, operand: Operand) -> int:
         """Return the distance in bytes of an input's prefetch; 0 if its rows are long or few, or no innermost loop
         walks them."""
         order, size = schedule(nest).order, operand.dtype.itemsize

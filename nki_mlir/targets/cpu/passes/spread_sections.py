@@ -95,7 +95,7 @@ class SectionWriter:
         if self.saved(start, end) >= self.options.worth:
             self.write_jobs(self.jobs(start, end))
             return
-        for section_start, section_end in self.sections.within(start, end):
+        for section_start, section_end in self.sections.divide(start, end):
             if self.sections.cost(section_start, section_end) >= self.options.worth:
                 self.write_section(section_start, section_end)
             else:

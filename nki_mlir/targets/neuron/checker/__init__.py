@@ -65,7 +65,7 @@ def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> Stre
             break
         choices = Choices(scripts.pop())
         left -= check_path(programs, choices, executed, report)
-        scripts += choices.others(PATHS + 1)
+        scripts += choices.alternatives(PATHS + 1)
         paths += 1
         if choices.cut and not report.not_analyzed:
             report.not_analyzed.append(LONGER_RUNS)

@@ -187,7 +187,7 @@ class Cells:
             self.of_footprint[footprint] = past[0]
             return
         for history, count in past:
-            self.lose(history, count)
+            self.release(history, count)
         rows, columns, cells = self.of(footprint)
         history = self.fresh(cells, (access,))
         self.of_footprint[footprint] = history, cells
@@ -206,7 +206,7 @@ class Cells:
                 part = self.fresh(count, history.writes, history.reads)
                 self.renumbered[history.number] = part.number
                 changed.append(history.number)
-                self.lose(history, count)
+                self.release(history, count)
             parts.append(part)
         rows, columns, cells = self.of(footprint)
         if len(parts) == 1:
@@ -230,7 +230,7 @@ class Cells:
             self.renumbered = np.concatenate([self.renumbered, np.arange(size, 2 * size, dtype=np.int32)])
         return history
 
-    def lose(self, history: CellHistory, count: int) -> None:
+    def release(self, history: CellHistory, count: int) -> None:
         history.cells -= count
         if not history.cells:
             self.free.append(history.number)

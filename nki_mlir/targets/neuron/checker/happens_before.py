@@ -74,7 +74,7 @@ class HappensBefore:
 
     # -- queries -------------------------------------------------------------------------------------------------------
     @staticmethod
-    def knows(event: Event, lane: int, index: int) -> bool:
+    def is_complete(event: Event, lane: int, index: int) -> bool:
         """Return whether event ``index`` of a lane is complete when another event starts."""
         return event.index > index if event.lane == lane else event.clock[lane] >= index
 
@@ -82,7 +82,7 @@ class HappensBefore:
         """Return whether ``earlier`` is complete before ``later`` starts."""
         if earlier.queue_lane >= 0:
             return later.clock[earlier.queue_lane] >= earlier.queue_index
-        return self.knows(later, earlier.lane, earlier.index)
+        return self.is_complete(later, earlier.lane, earlier.index)
 
     # -- the relation --------------------------------------------------------------------------------------------------
     def propagate(self) -> None:
@@ -116,7 +116,7 @@ class HappensBefore:
             epoch.waits[event.lane] = first_wait, event
             implied = self.implied.get(key)
             if implied is None:
-                implied = self.implied[key] = self.guess(event, wait.value, epoch)
+                implied = self.implied[key] = self.possible_events(event, wait.value, epoch)
             for lane, index in implied.items():
                 if clock[lane] < index and lane != event.lane:
                     clock = self.joined(clock, lane, index)
@@ -172,7 +172,7 @@ class HappensBefore:
             epoch.began = event
 
     # -- implications of a wait ----------------------------------------------------------------------------------------
-    def guess(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
+    def possible_events(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
         """Return all events that a wait may imply, as the last one of each lane: events that have not happened in the
         trace so far count as later than the wait."""
         if value <= 0:
@@ -267,7 +267,7 @@ class HappensBefore:
             event = events[indices[k] - 1]
             after_wait = event is wait or (event.index > wait.index if event.lane == wait.lane
                                            else event.clock[wait.lane] >= wait.index)
-            return after_wait or self.knows(event, missing_lane, missing)
+            return after_wait or self.is_complete(event, missing_lane, missing)
         before = bisect_left(indices, missing)
         if lane != missing_lane:
             return sums_at(updates.sums, first_true(len(indices), excluded))
@@ -292,7 +292,7 @@ class HappensBefore:
                 if epoch.began is not None and not self.ordered(epoch.began, first_event):
                     unordered.append((core, number, epoch.began, first_event))
             for first_event, last_event in epoch.waits.values():
-                if epoch.ended is not None and not self.knows(epoch.ended, last_event.lane, last_event.index):
+                if epoch.ended is not None and not self.is_complete(epoch.ended, last_event.lane, last_event.index):
                     unordered.append((core, number, epoch.ended, last_event))
                 if epoch.began is not None and not self.ordered(epoch.began, first_event):
                     unordered.append((core, number, epoch.began, first_event))
@@ -307,7 +307,7 @@ class HappensBefore:
                     continue
                 wait, events = self.trace.lanes[lane][index - 1], self.trace.lanes[other]
                 before = bisect_left(updates.down_indices, wait.clock[other] + 1)
-                if before < len(updates.down_indices) and not self.knows(
+                if before < len(updates.down_indices) and not self.is_complete(
                         down := events[updates.down_indices[before] - 1], lane, index):
                     unordered.append((wait.core, wait.instruction.waits[number].semaphore, down, wait))
         return unordered
@@ -365,7 +365,7 @@ class HappensBefore:
             for event in events:
                 before = last.get((event.core, meeting))
                 last[event.core, meeting] = event
-                if before is not None and not self.knows(event, before.lane, before.index):
+                if before is not None and not self.is_complete(event, before.lane, before.index):
                     unordered.append((before, event))
         return unordered
 

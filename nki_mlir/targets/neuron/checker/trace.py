@@ -104,7 +104,7 @@ class Choices:
         self.of_core: dict[int, dict[object, bool]] = defaultdict(dict)
         self.cut = False
 
-    def takes(self, key: object, core: int, branch: object) -> bool:
+    def is_taken(self, key: object, core: int, branch: object) -> bool:
         if key not in self.decided:
             number, site = len(self.sites), (core, branch)
             choice = self.script[number] if number < len(self.script) else self.left[site] >= SEEN_TWICE
@@ -126,7 +126,7 @@ class Choices:
         branches, though their data may differ."""
         return len(self.of_core) > 1
 
-    def others(self, most: int) -> list[list[bool]]:
+    def alternatives(self, most: int) -> list[list[bool]]:
         """Return scripts for other runs. Each differs from this run in one decision after the script; at most ``most``
         are returned, for the last decisions. In no run, a branch is left untaken more than twice."""
         ends, not_taken = [], Counter[object]()
@@ -345,7 +345,7 @@ class StreamTrace:
 
         def is_taken(holds: Number) -> bool:
             if isinstance(holds, DataDependent):
-                return self.choices.takes(holds.key, core, (engine, pc))
+                return self.choices.is_taken(holds.key, core, (engine, pc))
             return bool(holds)
 
         def clear(low: int, high: int) -> None:

@@ -47,7 +47,7 @@ class FreeRanges:
                 if not (length < size or 0 <= least < length or (length == least and not from_end)):
                     at = end - size if from_end else start
                     if self.bank > 0:
-                        at = self.within(start, end, size, from_end)
+                        at = self.fit(start, end, size, from_end)
                     if at >= 0:
                         least, address = length, at
         if address >= 0:
@@ -100,7 +100,7 @@ class FreeRanges:
         for at in range(k, self.count):
             starts[at], ends[at] = starts[at + 1], ends[at + 1]
 
-    def within(self, start: int, end: int, size: int, from_end: bool) -> int:
+    def fit(self, start: int, end: int, size: int, from_end: bool) -> int:
         """Return an address in a range that crosses no bank; -1 if there is none."""
         bank = self.bank
         at = end - size if from_end else start
@@ -172,7 +172,7 @@ class LastOwners:
         at = low
         if cuts_first:
             at += 1
-        self.move(high, at + 1 + cuts_last - high)
+        self.shift(high, at + 1 + cuts_last - high)
         if cuts_first:
             ends[low] = start
         begins[at], ends[at], owners[at] = start, end, owner
@@ -191,7 +191,7 @@ class LastOwners:
                 high = middle
         return low
 
-    def move(self, first: int, by: int) -> None:
+    def shift(self, first: int, by: int) -> None:
         """Move the ranges from number ``first`` on by ``by`` numbers."""
         begins, ends, owners = self.begins, self.ends, self.owners
         if by > 0:

@@ -298,7 +298,7 @@ class Prepared:
         if level == 1 and self.steps <= FEW:
             orders = self.choice.different((*orders, *(order._replace(issue=False) for order in orders)))
         changes = CHANGES_IF_CROWDED if crowded else CHANGES
-        return OrderSearch(orders, TWO + crowded, changes if searches else [], self.choice.alike)
+        return OrderSearch(orders, TWO + crowded, changes if searches else [], self.choice.canonical)
 
     def computed_at(self, level: int, search: OrderSearch) -> int:
         """Return the number of orders to compute: computing all takes long for long code."""

@@ -28,7 +28,7 @@ class ShortLoop:
     def size(self) -> int:
         return len(self.span) * self.per_iteration
 
-    def keep(self, iterations: int) -> int:
+    def truncate(self, iterations: int) -> int:
         """Keep only the first iterations. Return by how many instructions the code is shorter."""
         fewer = (len(self.span) - iterations) * self.per_iteration
         self.span, outer = self.span[:iterations], self.parent
@@ -51,7 +51,7 @@ def cut_short(rolled: Code, instructions: int) -> Code:
         loop = loops[number]
         iterations = round((instructions - (remaining - loop.size)) / loop.per_iteration)
         iterations = min(max(1, iterations), len(loop.span) - 1)
-        remaining -= loop.keep(iterations)
+        remaining -= loop.truncate(iterations)
         if iterations > 1:
             break
     body = with_spans(rolled.body, iter([loop.span for loop in loops]))

@@ -56,7 +56,7 @@ class EngineChoice:
             self.engines[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
         return self.engines[key]
 
-    def alike(self, order: Order) -> Order:
+    def canonical(self, order: Order) -> Order:
         """Return an order that is equal for all orders that choose the same engines."""
         return order._replace(issue=order.issue and self.issued,
                               share=2 if order.share == 1 and not self.gpsimd else order.share)
@@ -65,7 +65,7 @@ class EngineChoice:
         """Return the orders except those that choose the same engines as an earlier one."""
         chosen: dict[Order, Order] = {}
         for order in orders:
-            chosen.setdefault(self.alike(order), order)
+            chosen.setdefault(self.canonical(order), order)
         return tuple(chosen.values())
 
     def may_have(self, engine: Engine, op: Op) -> bool:

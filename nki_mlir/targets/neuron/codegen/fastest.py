@@ -424,7 +424,7 @@ def time_candidates(search: TimedCandidates, several: list[Candidate], least_pip
                 continue
             bounds[candidate] = bound = prepared.bound()
             search.time(candidate, prepared)
-            revise(waiting, search, candidate, prepared, bound, longer)
+            prune(waiting, search, candidate, prepared, bound, longer)
             if candidate.pipelined:
                 continue
         except MemoryFull as error:
@@ -439,7 +439,7 @@ def time_candidates(search: TimedCandidates, several: list[Candidate], least_pip
     return failed
 
 
-def revise(waiting: list[Candidate], search: TimedCandidates, candidate: Candidate, prepared: Prepared, bound: float,
+def prune(waiting: list[Candidate], search: TimedCandidates, candidate: Candidate, prepared: Prepared, bound: float,
            longer: Candidate | None) -> None:
     """Change the waiting candidates after one has been timed: remove those that cannot be much faster, and add variants
     of it that may be."""

@@ -284,9 +284,9 @@ class FusedPairs:
             return None
         if any(op.engine not in (Engine.UNKNOWN.value, pair.op.runs_on.value) for op in (first, second)):
             return None                         # an engine that the kernel names
-        return pair if self.pays(first, second, pair.op) else None
+        return pair if self.is_profitable(first, second, pair.op) else None
 
-    def pays(self, first: Op, second: Op, new: Op) -> bool:
+    def is_profitable(self, first: Op, second: Op, new: Op) -> bool:
         """Return whether the target has the fused operation and it takes no longer than the two."""
         return may_replace(new, [first, second], self.machine) and (
             new.busy_ns(self.machine) <= first.busy_ns(self.machine) + second.busy_ns(self.machine))

@@ -127,7 +127,7 @@ class MergedForms:
         """Return whether one instruction may process the tiles of all."""
         return max(tile.free_elements for _, tile in ops[0].operands()) * len(ops) <= self.elements
 
-    def pays(self, old: Op, new: Op, count: int) -> bool:
+    def is_profitable(self, old: Op, new: Op, count: int) -> bool:
         """Return whether the target has a merged instruction, and it takes less time than ``count`` of the old form."""
         key = old.form(), new.form()
         if key not in self.paying:
@@ -284,7 +284,7 @@ class _MergedRun:
         if operands is None:
             return
         op = merged(self.steps[first].op, operands, len(members))
-        if not self.forms.pays(self.steps[first].op, op, len(members)):
+        if not self.forms.is_profitable(self.steps[first].op, op, len(members)):
             return
         step = self.steps[first]
         for k in members:

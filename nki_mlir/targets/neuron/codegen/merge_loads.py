@@ -68,7 +68,7 @@ class LoadForms(MergedForms):
         starts = [op.src.access.free.const for op in ops if isinstance(op, DmaCopyOp)]
         return len(starts) <= TOGETHER and starts == sorted(set(starts))
 
-    def pays(self, old: Op, new: Op, count: int) -> bool:
+    def is_profitable(self, old: Op, new: Op, count: int) -> bool:
         """Return whether the merged transfer takes no longer than the others one after the other, or their triggers."""
         each = max(*self.transfers.of(old).parts, self.issue_ns / len(ISSUERS))
         return max(self.transfers.of(new).parts) <= count * each

@@ -104,7 +104,7 @@ class _Reader:
         """Read the function's block, and write the records of omitted operations where they were."""
         for node in block.nodes:
             templates.write_in_front(node.op, into)
-            if isinstance(node, BufferAllocation) and (buffer := templates.early(node.op)) is not None:
+            if isinstance(node, BufferAllocation) and (buffer := templates.repeated_allocation(node.op)) is not None:
                 self.buffers[node.result] = buffer
                 continue
             self.node(node, into)

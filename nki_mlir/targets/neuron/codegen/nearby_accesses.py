@@ -68,7 +68,7 @@ class Buckets:
         self.levels.add(level)
         if region.nest.pairs and self.pitch is None:
             self.pitch = region.nest.pairs[0][0]
-        strips = self.strips(region)
+        strips = self.strips_of(region)
         for bucket in self.buckets_at(region.start, region.start + region.nest.extent, level):
             for k in (None,) if strips is None else strips:
                 bucket.setdefault(k, ([], []))[int(writes)].append(access)
@@ -90,7 +90,7 @@ class Buckets:
         """Return the strips and buckets with the accesses that may touch a region."""
         nearby = self.near.get(region)
         if nearby is None or nearby.levels != len(self.levels) or nearby.pitch != self.pitch:
-            strips, end = self.strips(region), region.start + region.nest.extent
+            strips, end = self.strips_of(region), region.start + region.nest.extent
             nearby = self.near[region] = Nearby(
                 len(self.levels), self.pitch,
                 [bucket for level in self.levels for bucket in self.buckets_at(region.start, end, level)],
@@ -103,7 +103,7 @@ class Buckets:
             key = level, k
             yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
 
-    def strips(self, region: Region) -> range | None:
+    def strips_of(self, region: Region) -> range | None:
         """Return the strips of the matrix in which a region lies; None if there are many."""
         pitch = self.pitch
         if pitch is None:

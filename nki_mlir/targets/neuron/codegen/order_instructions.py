@@ -68,7 +68,8 @@ def in_order(run: Sequence[InstructionStep], later: dict[str, InstructionStep]) 
     for k, step in enumerate(run):
         for label in labels_before(step.op):
             if label in later:
-                contradict(step, later[label], ": instructions do not move across loops of the device and branches")
+                raise_contradiction(step, later[label],
+                                    ": instructions do not move across loops of the device and branches")
             before[k] |= set(labeled.get(label, ()))
             is_moving |= any(other > k for other in labeled.get(label, ()))
     return [run[k] for k in sorted_steps(run, before, labeled)] if is_moving else list(run)
@@ -98,7 +99,7 @@ def sorted_steps(run: Sequence[InstructionStep], before: Sequence[set[int]], lab
         for label in labels_before(run[k].op):
             for other in labeled.get(label, ()):
                 if needs(other, k, before):
-                    contradict(run[k], run[other], ", which comes after it by its data or by other orders")
+                    raise_contradiction(run[k], run[other], ", which comes after it by its data or by other orders")
     return order
 
 
@@ -112,7 +113,7 @@ def needs(k: int, other: int, before: Sequence[set[int]]) -> bool:
     return other in reached
 
 
-def contradict(consumer: InstructionStep, producer: InstructionStep, why_not: str) -> NoReturn:
+def raise_contradiction(consumer: InstructionStep, producer: InstructionStep, why_not: str) -> NoReturn:
     """Raise the error for an instruction that cannot come after another one."""
     line = "an unknown line" if producer.location is None else f"line {producer.location.line}"
     raise ContradictoryOrder(consumer=consumer.op.full_name(), producer=producer.op.full_name(),

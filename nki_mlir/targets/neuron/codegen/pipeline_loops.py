@@ -179,7 +179,7 @@ def window_of(loop: records.Loop, code: records.Code, choice: EngineChoice) -> L
         return None
     unroller, unrolled = Unroller({}), records.Block()
     for n in range(number):
-        unroller.into(unrolled, loop.body, {loop.variable: records.compute("add", loop.variable, n * loop.span.step)},
+        unroller.append(unrolled, loop.body, {loop.variable: records.compute("add", loop.variable, n * loop.span.step)},
                       {})
     if len(unrolled.nodes) != number * size:
         return None
@@ -226,7 +226,7 @@ def starts_of(schedule: ListSchedule, graph: SchedulingGraph, middle: int, size:
     for k in reversed(range(size)):
         users = [starts[user - middle] for user in graph.users[middle + k] if user < middle + size]
         if users and all(other < middle for other in graph.before[middle + k]):
-            starts[k] = max(starts[k], min(users) - graph.takes(middle + k) - EARLY * interval)
+            starts[k] = max(starts[k], min(users) - graph.latency(middle + k) - EARLY * interval)
     return starts
 
 

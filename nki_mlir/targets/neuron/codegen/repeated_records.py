@@ -141,7 +141,7 @@ class Templates:
         position = position_of(operation)
         return None if position is None else self.repeats.allocations.get(position)
 
-    def early(self, operation: Operation) -> DeviceBuffer | None:
+    def repeated_allocation(self, operation: Operation) -> DeviceBuffer | None:
         """Return the record of an allocation, if a repeated group before it wrote it."""
         source = self.allocation(operation)
         return None if source is None else self.buffers[source.number]

@@ -170,7 +170,7 @@ class _Reuse:
             at = next((at for at, (_, other) in enumerate(same_elements) if other == form), -1)
             if at < 0:
                 same_elements.append((buffer, form))
-            elif not self.keep(same_elements[at][0], buffer, k, self.limits[src.space]):
+            elif not self.extend_live_range(same_elements[at][0], buffer, k, self.limits[src.space]):
                 same_elements[at] = buffer, form
             elif src.space == HBM:
                 dropped.append(op)
@@ -184,12 +184,12 @@ class _Reuse:
         return (self.uses.writer[buffer] == load and buffer in self.local and buffer not in self.elsewhere
                 and not (buffer.addresses or buffer.attributes))
 
-    def keep(self, before: DeviceBuffer, buffer: DeviceBuffer, load: int, limit: int) -> bool:
+    def extend_live_range(self, before: DeviceBuffer, buffer: DeviceBuffer, load: int, limit: int) -> bool:
         """Keep a loaded tile until the last use of the buffer that it replaces, whose load is at ``load``. Return
         False if the bytes that are in use would exceed the limit, or if another tile needs the tile's address."""
         last_use = self.last_use
         begin = last_use[before] + 1
-        if before.fixed and not self.chosen.undisturbed(before, begin, buffer, load, last_use[buffer]):
+        if before.fixed and not self.chosen.are_unused(before, begin, buffer, load, last_use[buffer]):
             return False
         if begin < load and not self.level.raised(begin, load, buffer.bytes_per_partition, limit):
             return False
@@ -223,7 +223,7 @@ class ChosenAddresses:
         for positions in self.users.values():
             positions.sort()
 
-    def undisturbed(self, buffer: DeviceBuffer, begin: int, dropped: DeviceBuffer, load: int, last: int) -> bool:
+    def are_unused(self, buffer: DeviceBuffer, begin: int, dropped: DeviceBuffer, load: int, last: int) -> bool:
         """Return whether no other buffer uses the bytes of a buffer from ``begin`` to the last use of the one that it
         replaces, whose load is at ``load``; from there on, a buffer with the same bytes has them for itself."""
         bounds = bounds_of(buffer)

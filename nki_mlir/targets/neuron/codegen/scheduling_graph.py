@@ -191,7 +191,7 @@ class SchedulingGraph:
         port of PSUM; for a transfer, the number of all of its choices."""
         return spread_steps(self.choice_numbers, self.is_transfer, self.distinct)
 
-    def takes(self, k: int) -> float:
+    def latency(self, k: int) -> float:
         """Return ns from the start of a step on its class's first engine until all see its result."""
         moving, choice, dma = float(self.moving_times[k]), self.choices[k][0], self.machine.costs.dma
         return choice.busy + choice.result if moving < 0.0 else float(dma.trigger_ns) + moving + float(dma.notify_ns)
@@ -283,7 +283,7 @@ class SchedulingGraph:
         return self.known_ranks[key]
 
     def ranked(self, ahead: int, after: bool) -> Any:
-        ranks, rests = unset_array(len(self)), self.rests
+        ranks, rests = unset_array(len(self)), self.path_lengths
         if after:
             busy = self.distinct.firsts.busy[self.choice_numbers]
             rests = rests - np.where(self.is_transfer, self.moving_times, busy)
@@ -294,7 +294,7 @@ class SchedulingGraph:
         return ranks
 
     @cached_property
-    def rests(self) -> Any:
+    def path_lengths(self) -> Any:
         """Ns from the start of each step to the end of the longest chain after it, each step on its first choice."""
         return float_array(summed(TIMES, "to_the_end", self.chains(self.edges.users)).times)
 

@@ -42,7 +42,7 @@ def sink_constants(code: records.Code, move: bool = True) -> None:
     for block in records.blocks(code.body):
         if not any(map(is_constant, block.nodes)):
             continue
-        after = list(sunk(block))
+        after = list(sink(block))
         block.nodes = after if move else in_their_order(block.nodes, after)
 
 
@@ -54,7 +54,7 @@ def in_their_order(before: list[Any], after: list[Any]) -> list[Any]:
             if node in constants or not is_constant(node)]
 
 
-def sunk(block: records.Block) -> Iterator[object]:
+def sink(block: records.Block) -> Iterator[object]:
     """Yield the block's nodes, each constant right before the next one that touches its buffer."""
     nodes, local = block.nodes, set(block.buffers)
     uses: dict[records.DeviceBuffer, list[int]] = {}            # positions of nodes that use buffers with constants

@@ -240,7 +240,7 @@ class _Emitter:
         return waits
 
     def loop(self, loop: Loop) -> None:
-        tables = self.enter(loop.body)
+        tables = self.load_loop_tables(loop.body)
         overlapping = self.signaled.get(loop.body)
         if overlapping is not None:
             self.add(overlapping, 1)  # assume a complete iteration: everything before the loop is complete
@@ -265,26 +265,26 @@ class _Emitter:
         self.live_throughout(heads, loop.body)
         if overlapping is not None:
             self.end_iterations(overlapping)
-        self.leave(tables)
+        self.end_loop_tables(tables)
 
     def while_loop(self, loop: While) -> None:
         """Emit a loop: all engines load the operands of the condition and synchronize, then each branches on the
         condition."""
-        tables = self.enter(loop.test, loop.body)
+        tables = self.load_loop_tables(loop.test, loop.body)
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:
             self.registers[engine].invalidate_computed()
         self.block(loop.test, condition=loop.condition)
-        ends = {engine: self.unless(engine, loop.condition) for engine in self.engines}
+        ends = {engine: self.branch_unless(engine, loop.condition) for engine in self.engines}
         needed = set(records.variables_of(loop.condition))
         self.release([n.variable for n in loop.test.nodes if isinstance(n, Load) and n.variable in needed])
         self.block(loop.body)
         for engine in self.engines:
             self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(heads[engine])))
             self.registers[engine].invalidate_computed()
-            self.aim(engine, ends[engine])
+            self.set_branch_target(engine, ends[engine])
         self.live_throughout(heads, loop.test, loop.body)
-        self.leave(tables)
+        self.end_loop_tables(tables)
 
     def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
         """Extend the live ranges of outer buffers that a loop uses to the complete loop, which ends here."""
@@ -297,7 +297,7 @@ class _Emitter:
                 if span[1] >= head:
                     span[:] = min(span[0], head), len(self.streams[number]) - 1
 
-    def unless(self, engine: Engine, condition: Value) -> int:
+    def branch_unless(self, engine: Engine, condition: Value) -> int:
         """Emit a branch that is taken if the condition does not hold, and return its index; ``aim`` sets its target
         later."""
         match condition:
@@ -323,7 +323,7 @@ class _Emitter:
 
     def branch(self, branch: Branch) -> None:
         """Emit ``then`` and ``otherwise`` one after the other; each engine takes one of them by its registers."""
-        starts = {engine: self.unless(engine, branch.condition) for engine in self.engines}
+        starts = {engine: self.branch_unless(engine, branch.condition) for engine in self.engines}
         before = self.table
         self.block(branch.then)
         after, self.table = self.table, before
@@ -332,14 +332,14 @@ class _Emitter:
             self.registers[engine].invalidate_computed()
             if branch.otherwise.nodes:
                 ends[engine] = self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(0)))
-            self.aim(engine, starts[engine])
+            self.set_branch_target(engine, starts[engine])
         self.block(branch.otherwise)
         self.table = after if self.table == after else ""
         for engine, at in ends.items():
             self.registers[engine].invalidate_computed()
-            self.aim(engine, at)
+            self.set_branch_target(engine, at)
 
-    def aim(self, engine: Engine, at: int) -> None:
+    def set_branch_target(self, engine: Engine, at: int) -> None:
         """Set the target of the branch at ``at`` to the next instruction."""
         stream = self.stream(engine)
         branch = stream[at].op
@@ -347,7 +347,7 @@ class _Emitter:
         stream[at].op = isa.CompareBranch(branch.op, branch.lhs, branch.rhs, isa.Label(len(stream)))
 
     # -- tables of functions -------------------------------------------------------------------------------------------
-    def enter(self, *repeated: Block) -> set[str]:
+    def load_loop_tables(self, *repeated: Block) -> set[str]:
         """Return the sets of functions that a loop needs. A single one is loaded when the loop begins."""
         tables = {step.op.function_set for block in repeated for step in steps_in(block)} - {""}
         if len(tables) == 1:
@@ -356,7 +356,7 @@ class _Emitter:
             self.table = ""                             # the previous iteration may have left another one loaded
         return tables
 
-    def leave(self, tables: set[str]) -> None:
+    def end_loop_tables(self, tables: set[str]) -> None:
         if len(tables) > 1:
             self.table = ""
 

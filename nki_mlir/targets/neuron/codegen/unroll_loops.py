@@ -18,7 +18,7 @@ from itertools import count
 from math import prod
 from typing import Any, NamedTuple
 
-from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
+from nki_mlir.analysis.mask_boxes import box_of, in_box, verified_on_box
 from nki_mlir.diagnostics import KernelError, Unsupported, line_prefix
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
 from nki_mlir.dialects.isa.instruction import SourceIteration
@@ -205,10 +205,10 @@ class Unroller:
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
         """Return the unrolled block for these values of the variables around it."""
         copy = Block()
-        self.into(copy, block, values, buffers, fresh)
+        self.append(copy, block, values, buffers, fresh)
         return copy
 
-    def into(self, target: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
+    def append(self, target: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
         """Append the block's nodes; ``fresh``: it is entered more than once, so that its buffers are copied."""
         if block.buffers and fresh:
             buffers = buffers | {buffer: buffer.copied() for buffer in block.buffers}
@@ -236,7 +236,7 @@ class Unroller:
         outer = self.iteration
         for i in span:
             self.iteration = SourceIteration(loop.location, loop.variable.name, i, outer)
-            self.into(target, loop.body, {**values, loop.variable: i}, buffers)
+            self.append(target, loop.body, {**values, loop.variable: i}, buffers)
         self.iteration = outer
 
     def loop(self, target: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
@@ -247,7 +247,7 @@ class Unroller:
             self.iteration = SourceIteration(loop.location, loop.variable.name, k * loop.span.step, outer, in_loop=True)
             value = self.index_values.setdefault(("add", variable, k * loop.span.step),
                                           Computed("add", variable, k * loop.span.step)) if k else variable
-            self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
+            self.append(inner, loop.body, {**values, loop.variable: value}, buffers)
         self.iteration = outer
         target.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
 
@@ -258,7 +258,7 @@ class Unroller:
     def branch(self, target: Block, node: Branch, values: Values, buffers: Buffers) -> None:
         condition = self.value(node.condition, values)
         if isinstance(condition, int):
-            self.into(target, node.then if condition else node.otherwise, values, buffers)
+            self.append(target, node.then if condition else node.otherwise, values, buffers)
         else:
             then, otherwise = (self.block(inner, values, buffers) for inner in (node.then, node.otherwise))
             target.nodes.append(Branch(condition, then, otherwise, node.location))
@@ -373,7 +373,7 @@ def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:
 def bounded(op: Op) -> Op | None:
     """Return the operation on the smallest box that contains its active elements; None if there are none."""
     box = box_of(op.mask, op.iteration().extents, interval_of(op))
-    return None if box is None else in_box(op, box) if box.mask else lawful(in_box(op, box))
+    return None if box is None else in_box(op, box) if box.mask else verified_on_box(in_box(op, box))
 
 
 def _rows(op: Op) -> Iterator[Op]:

@@ -182,7 +182,7 @@ def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
     index = {s: k for k, s in enumerate(order)}
     edges = [(index[a], index[b]) for a, b in slices.edges]
     if len(rows) > limit:
-        rows, edges, index = thinned(rows, limit), [], {}
+        rows, edges, index = with_merged_neighbors(rows, limit), [], {}
         notes.append(f"{len(order)} slices are too many: neighbors on a track are drawn as one, {len(rows)} are left; "
                      "arrows are left out. Sums are of all.")
     names = "track", "begin", "end", "instruction", "cause", "stalled", "count", "position", "iteration"
@@ -193,7 +193,7 @@ def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
 Row = tuple[int, float, float, int, int, float, int, int, int]
 
 
-def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
+def with_merged_neighbors(rows: Sequence[Row], limit: int) -> list[Row]:
     """Merge neighbors of a track, under the name of the longest, until at most ``limit`` slices remain."""
     every = -(-len(rows) // max(1, limit // 2))         # the last group of a track may be smaller
     merged: list[Row] = []

@@ -64,15 +64,16 @@ class RampSpeed:
         """Update the probability at the end of each window up to ``time``. An engine at full speed counts the share of
         the rows that its work needs; an engine at a lower speed counts proportionally less."""
         use = self.used / self.window
-        self.full = self.full * self.enough(use) + (1.0 - self.full) * self.enough(use * self.rate)
+        at_full_speed, at_lower_speed = self.threshold_probability(use), self.threshold_probability(use * self.rate)
+        self.full = self.full * at_full_speed + (1.0 - self.full) * at_lower_speed
         self.used = 0.0
         self.end_of_window += self.window
         if time >= self.end_of_window:           # the engine did not work in the windows in between
-            self.full *= self.enough(0.0)
+            self.full *= self.threshold_probability(0.0)
             between = time - self.end_of_window
             self.end_of_window += between - fmod(between, self.window) + self.window
 
-    def enough(self, use: float) -> float:
+    def threshold_probability(self, use: float) -> float:
         """Return the probability that a device counts at least the threshold if the model counts ``use``."""
         return 0.5 + 0.5 * erf((use - self.threshold) / self.spread)
 

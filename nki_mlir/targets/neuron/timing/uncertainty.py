@@ -37,7 +37,7 @@ class FasterOfTwo(NamedTuple):
     probability: float
 
     @property
-    def sure(self) -> bool:
+    def is_certain(self) -> bool:
         return self.probability >= SURE
 
 

@@ -15,7 +15,7 @@ def test_machine_code_adds_the_same_times(seed: int, monkeypatch: pytest.MonkeyP
             if is_code and not compiled.functions:
                 compiled.load(compiles=True)
             monkeypatch.setattr(compiled, "is_ready", lambda work, is_code=is_code: is_code)
-        results.append([(graph.in_program_order, graph.rests.tolist(), graph.least_rests(2, True).tolist(),
+        results.append([(graph.in_program_order, graph.path_lengths.tolist(), graph.least_rests(2, True).tolist(),
                          [choices[0].engine for choices in graph.shared(3, False)])
                         for graph in graphs_of(program(seed, 20, "trn2", loop_at=14), False)])
     assert results[0] == results[1]

@@ -206,8 +206,8 @@ def test_times__are_those_of_the_longest_chains(seed: int) -> None:
                 visible(graph, k, firsts[k], firsts[user].engine is firsts[k].engine) + rest(user)
                 for user in graph.users[k]])
         rests = [rest(k) for k in range(len(graph))]
-        assert graph.rests == pytest.approx(rests)
-        assert [graph.takes(k) for k in range(len(graph))] == [
+        assert graph.path_lengths == pytest.approx(rests)
+        assert [graph.latency(k) for k in range(len(graph))] == [
             visible(graph, k, choice, False) for k, choice in enumerate(firsts)]
         work = {e: sum(c.busy for c in firsts if c.engine is e) for e in Engine}
         busiest = max(work, key=work.__getitem__)
@@ -246,7 +246,7 @@ def test_critical_path__is_the_longest_chain_of_steps_on_their_fastest_engines(s
             starts.append(max([starts[j] + least(j, (False, True)) for j in graph.before[k]], default=0.0))
         firsts = graph.least_rests(0, True)
         assert all(first >= rest for first, rest in zip(firsts, graph.least_rests(2, True)))
-        assert all(rest >= first for first, rest in zip(firsts, graph.rests))
+        assert all(rest >= first for first, rest in zip(firsts, graph.path_lengths))
         longest = max(start + least(k, (False,)) for k, start in enumerate(starts))
         assert graph.critical_path == pytest.approx(longest)
         assert graph.critical_path <= graph.in_program_order + 1e-6

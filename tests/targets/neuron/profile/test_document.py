@@ -11,7 +11,7 @@ import pytest
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.targets.neuron import profile as profile_package
 from nki_mlir.targets.neuron.profile import check_folder, document, profile_of, write_profile
-from nki_mlir.targets.neuron.profile.document import covered, document_of, thinned
+from nki_mlir.targets.neuron.profile.document import covered, document_of, with_merged_neighbors
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Occupant, _Memory, levels
 from nki_mlir.targets.neuron.profile.summary import show
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
@@ -144,7 +144,7 @@ def test_values_and_levels_on_chip_are_thinned_with_a_note(monkeypatch):
 
 def test_neighbors_are_one_slice_with_the_name_of_the_longest():
     rows = [(0, 0.0, 1.0, 5, 0, 0.0, 1), (0, 1.0, 4.0, 6, 0, 0.0, 1), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
-    assert thinned(rows, 4) == [(0, 0.0, 4.0, 6, 0, 0.0, 2), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
+    assert with_merged_neighbors(rows, 4) == [(0, 0.0, 4.0, 6, 0, 0.0, 2), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
 
 
 def test_values_on_chip():

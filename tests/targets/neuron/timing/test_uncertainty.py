@@ -41,9 +41,9 @@ def test_what_two_have_in_common_cancels():
     """A common law of any residual decides nothing; one of them has 5% more of an exact law."""
     common = law("a", 900.0, 5.0)
     comparison = verdict([common, law("b", 100.0, 0.0)], [common, law("b", 100.0, 0.0)])
-    assert comparison.probability == 0.5 and not comparison.sure
+    assert comparison.probability == 0.5 and not comparison.is_certain
     more = verdict([law("a", 1000.0, 0.2)], [law("a", 1200.0, 0.2)])
-    assert more.faster == 0 and more.sure
+    assert more.faster == 0 and more.is_certain
     error = sqrt(2) * STRUCTURE * 200 / 1200
     assert log(1.2) / error > 6
 
@@ -58,7 +58,7 @@ def test_the_structure_counts_by_the_longer_of_two():
 @pytest.mark.parametrize("second, faster, sure", [(1040.0, 0, False), (960.0, 1, False), (2000.0, 0, True), (500.0, 1, True)])
 def test_unlike_kernels_need_a_large_difference(second, faster, sure):
     comparison = verdict([law("a", 1000.0, 0.05)], [law("b", second, 0.05)])
-    assert (comparison.faster, comparison.sure) == (faster, sure)
+    assert (comparison.faster, comparison.is_certain) == (faster, sure)
 
 
 def test_the_laws_are_all_of_the_critical_path():
