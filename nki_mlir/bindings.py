@@ -7,8 +7,11 @@ installed. Importing this module imports the bindings (about 0.1 s), so only mod
 
 import importlib
 import importlib.util
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +45,32 @@ def load(module: str) -> ModuleType:
     Raise ``ImportError`` if this build has none, ``MemoryError`` if limits of the process leave no memory for it.
     """
     try:
-        return importlib.import_module(f"{PACKAGE}.{module}")
+        with interrupts_at_end():
+            return importlib.import_module(f"{PACKAGE}.{module}")
     except ModuleNotFoundError as error:
         raise ImportError(missing_name_message(error.name or module)) from None
     except ImportError as error:
         if "failed to map segment" not in str(error):
             raise
         raise MemoryError(f"the MLIR bindings do not load, {error}") from None
+
+
+@contextmanager
+def interrupts_at_end() -> Iterator[None]:
+    """Delay Ctrl-C to the end of the ``with`` block. Native code of the bindings imports Python modules while it loads,
+    and ends the process if that raises an exception."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield                                   # Python runs handlers in the main thread
+        return
+    delayed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: delayed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if delayed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def check_stack() -> None:

@@ -4,6 +4,7 @@
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,45 @@ def test_names_of_operations__are_read_from_operations():
     """A class of a dialect that is loaded may have an attribute ``name``, as that of memref.get_global has."""
     files = [*Path(bindings.__file__).parent.rglob("*.py")]
     assert not [file for file in files if ".owner.name" in file.read_text()]
+
+
+@pytest.fixture
+def interrupting(tmp_path, monkeypatch):
+    """Bindings with a module whose import gets Ctrl-C."""
+    (tmp_path / "interrupting").mkdir()
+    (tmp_path / "interrupting" / "part.py").write_text(
+        "import os, signal\nfor number in range(3):\n    os.kill(os.getpid(), signal.SIGINT)\nis_complete = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(bindings, "PACKAGE", "interrupting")
+    before = signal.getsignal(signal.SIGINT)
+    yield "interrupting.part"
+    signal.signal(signal.SIGINT, before)
+    sys.modules.pop("interrupting.part", None)
+    sys.modules.pop("interrupting", None)
+
+
+def test_ctrl_c__waits_until_a_module_is_loaded(interrupting):
+    """The native code of a module that Ctrl-C stops halfway ends the process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        bindings.load("part")
+    assert sys.modules[interrupting].is_complete
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert bindings.load("part") is sys.modules[interrupting]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None], ids=["ignored", "of the program"])
+def test_ctrl_c__that_a_program_handles_itself_stops_no_module(interrupting, handler):
+    signal.signal(signal.SIGINT, handler)
+    assert bindings.load("part").is_complete
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_modules__load_in_other_threads(interrupting):
+    """A thread cannot set a handler."""
+    calls, loaded = [], []
+    signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
+    thread = threading.Thread(target=lambda: loaded.append(bindings.load("part").is_complete))
+    thread.start()
+    thread.join()
+    assert loaded == [True] and calls
