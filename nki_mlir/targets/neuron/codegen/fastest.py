@@ -56,7 +56,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.scheduling_graph import TRIGGERS
 from nki_mlir.targets.neuron.codegen.scheduling_order import Order
 from nki_mlir.targets.neuron.codegen.search_options import Candidate, SearchOptions
-from nki_mlir.targets.neuron.codegen.split_columns import large_loads
+from nki_mlir.targets.neuron.codegen.split_columns import loading_ns
 from nki_mlir.targets.neuron.codegen.transpose_tiles import has_transposes
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, written_out
 
@@ -278,7 +278,7 @@ class TimedCandidates:
         if not self.options.split_columns or candidate.columns or candidate.pipelined or candidate.memory or (
                 ns <= bound * WAITS or self.least_time_of(candidate) > ns * HOPELESS):
             return []
-        loads = large_loads(prepared.code, PIECES[0]) / self.code.machine.hbm_bytes_per_ns(1)
+        loads = loading_ns(prepared.code, PIECES[0])
         if not loads or (prepared.steps > FEW and loads < (ns - bound) * LOADED):
             return []
         best: Candidate | None = None

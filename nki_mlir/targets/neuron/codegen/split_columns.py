@@ -31,6 +31,7 @@ from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.ranked_order import ranked_order
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
+from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 # least elements of a piece in each partition: below, the fixed time of instructions counts
 LEAST = 512
@@ -51,7 +52,7 @@ def split_columns(code: Code, pieces: int) -> int:
     split_count = 0
     for block in blocks(code.body):
         for run in list(runs_of(block.nodes)):
-            if large_tiles(run, pieces):
+            if large_loads(run, pieces):
                 parts = parts_of(run, pieces, block)
                 begin = next(at for at, node in enumerate(block.nodes) if node is run[0])
                 block.nodes[begin:begin + len(run)] = by_pieces(parts)
@@ -59,19 +60,20 @@ def split_columns(code: Code, pieces: int) -> int:
     return split_count
 
 
-def large_loads(code: Code, pieces: int) -> int:
-    """Return the bytes of the tiles that code loads and that may be split into pieces."""
-    return sum([prod(tile.shape) * tile.dtype.itemsize for block in blocks(code.body) for run in runs_of(block.nodes)
-                for tile in large_tiles(run, pieces)])
+def loading_ns(code: Code, pieces: int) -> float:
+    """Return ns that the loads of tiles which may be split into pieces take, one after the other."""
+    transfers = Transfers(code.machine)
+    return sum([max(transfers.of(op).parts) for block in blocks(code.body) for run in runs_of(block.nodes)
+                for op in large_loads(run, pieces)])
 
 
-def large_tiles(run: Sequence[InstructionStep], pieces: int) -> list[Tile]:
-    """Return the large tiles that a run loads, each once; none if the run may not be split."""
+def large_loads(run: Sequence[InstructionStep], pieces: int) -> list[DmaCopyOp]:
+    """Return the loads of large tiles in a run, each of another buffer; none if the run may not be split."""
     if any(is_pinned(step.op) for step in run):
         return []
-    tiles = [step.op.dst for step in run if type(step.op) is DmaCopyOp and step.op.src.space == HBM
+    loads = [step.op for step in run if type(step.op) is DmaCopyOp and step.op.src.space == HBM
              and len(split(step, pieces)) > 1]
-    return tiles if len({tile.handle for tile in tiles}) == len(tiles) else []
+    return loads if len({op.dst.handle for op in loads}) == len(loads) else []
 
 
 def parts_of(run: Sequence[InstructionStep], pieces: int, block: Block) -> list[list[InstructionStep]]:

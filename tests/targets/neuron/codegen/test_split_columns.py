@@ -23,8 +23,9 @@ from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import split_columns as tested
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.records import Code, steps_in
-from nki_mlir.targets.neuron.codegen.split_columns import large_loads, split_columns
+from nki_mlir.targets.neuron.codegen.split_columns import loading_ns, split_columns
 from nki_mlir.targets.neuron.simulator import simulate
+from nki_mlir.targets.neuron.timing.transfers import Transfers
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
 ROOT = Path(__file__).parent.parent.parent.parent.parent
@@ -174,13 +175,14 @@ def test_extrema__of_pieces_that_differ_in_length(op: str, dtype: DType) -> None
     assert results[0].tobytes() == results[1].tobytes()
 
 
-def test_large_loads__are_of_tiles_that_are_loaded_once() -> None:
+def test_loading_ns__is_of_large_tiles_that_are_loaded_once() -> None:
     b = Mixture(0).b
-    assert large_loads(b.code, 2) == TILES * ROWS * WIDTH * 4
-    assert large_loads(b.code, 8) == 0
+    load = next(step.op for step in steps_in(b.code.body) if type(step.op) is DmaCopyOp)
+    assert loading_ns(b.code, 2) == pytest.approx(TILES * max(Transfers(b.code.machine).of(load).parts))
+    assert loading_ns(b.code, 8) == 0
     x, tile = b.code.globals[0], b.code.body.buffers[0]
     b.copy((tile, 0, ROWS, 0, WIDTH), (x, 0, ROWS, 0, WIDTH))
-    assert large_loads(b.code, 2) == 0
+    assert loading_ns(b.code, 2) == 0
 
 
 @nki.jit
