@@ -230,7 +230,9 @@ def test_what_op_classes_are_given__has_types(module: str, cls: str) -> None:
 # -- names -------------------------------------------------------------------------------------------------------------
 # Words that do not say what a thing is; CONTRIBUTING.md, "Words", has those that do.
 RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "places", "remembered", "said",
-           "surroundings", "whole", "writtenvalues", "written"}
+           "surroundings", "whole", "writtenvalues", "written",
+           "beside", "braces", "contradict", "goals", "grown", "hindrance", "lawful", "noun", "occasion", "outward", "partly",
+           "relaid", "retract", "stuck", "sunk", "thinned", "turn", "undisturbed"}
 # The same of locals and parameters: they say nothing of the value.
 RETIRED_LOCALS = {"asked", "found", "given", "gone", "got", "held", "here", "how", "it", "kept", "known", "made", "mine",
                   "now", "others", "own", "place", "places", "rest", "said", "seen", "taken", "theirs", "there", "thing",

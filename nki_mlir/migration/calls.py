@@ -417,9 +417,9 @@ class Calls(ElementwiseTexts):
         dst, target = arguments.tensor("dst")
         del arguments.nodes["dst"]
         result = recipe(self, arguments)
-        if not isinstance(result, OperationText) or result.into is None:
+        if not isinstance(result, OperationText) or result.write_to is None:
             raise LeftForAPerson(f"{arguments.function} with a destination")
-        *before, last = (self.without_marks(text) for text in result.into(dst, target))
+        *before, last = (self.without_marks(text) for text in result.write_to(dst, target))
         self.prelude[-1] += before
         return self.new(last, FACT)
 

@@ -122,7 +122,7 @@ class Diagonals(EngineRows):
             return self.named(largest(self.predicate(mask, tensor)), "has_some")
         return named
 
-    def predicate_of(self, result: OperationText | None, into: TensorFact, mask: MaskFact | None) -> str:
+    def predicate_of(self, result: OperationText | None, dst_fact: TensorFact, mask: MaskFact | None) -> str:
         """Return the name of a tile with 1 where the mask of an operation or a copy lets it write a tile; empty if it
         writes all."""
         if result is not None and result.starts_later and (
@@ -131,37 +131,37 @@ class Diagonals(EngineRows):
             raise LeftForAPerson(LATER_ROWS)
         if result is not None and result.some is not None:
             return result.some()
-        return self.predicate(mask, into) if mask is not None and mask.selects_no_box else ""
+        return self.predicate(mask, dst_fact) if mask is not None and mask.selects_no_box else ""
 
-    def predicated(self, dst: str, into: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],
+    def predicated(self, dst: str, dst_fact: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],
                    hint: str) -> list[str]:
         """Return the statements that write the elements of a tile that a mask selects; ``write`` returns statements
         that write all."""
-        return self.written_where(self.predicate(mask, into), dst, into, write, hint)
+        return self.written_where(self.predicate(mask, dst_fact), dst, dst_fact, write, hint)
 
-    def written_where(self, predicate: str, dst: str, into: TensorFact, write: Callable[[str, TensorFact], list[str]],
-                      hint: str) -> list[str]:
+    def written_where(self, predicate: str, dst: str, dst_fact: TensorFact,
+                      write: Callable[[str, TensorFact], list[str]], hint: str) -> list[str]:
         """Return the statements that write the elements of a tile where the tile ``predicate`` has 1."""
         name = self.fresh_name(hint)
-        tile = TensorFact(SBUF, into.shape, into.dtype)
+        tile = TensorFact(SBUF, dst_fact.shape, dst_fact.dtype)
         create = (f"{name} = {self.nl}.ndarray({self.shape_text(tile, dst)}, dtype={terms.tensor_of(dst)}.dtype, "
                   f"buffer={self.nl}.sbuf)")
-        rows, after = self.updated(dst, into)
+        rows, after = self.updated(dst, dst_fact)
         before = [create, *write(name, tile)]
-        if (source := self._copied_tile(before[1:], name, into)):
+        if (source := self._copied_tile(before[1:], name, dst_fact)):
             self.scope.used_names.discard(name)
             before, name = [], source
         return [*before, f"{self.nisa}.tensor_copy_predicated(dst={rows}, src={name}, predicate={predicate})", *after]
 
-    def _copied_tile(self, texts: Sequence[str], name: str, into: TensorFact) -> str:
+    def _copied_tile(self, texts: Sequence[str], name: str, dst_fact: TensorFact) -> str:
         """Return the tile that the only statement copies to ``name``, if it has the destination's shape and dtype, so
         that no copy is needed; else an empty text."""
         start = f"{self.nisa}.tensor_copy(dst={name}, src="
         is_copy = len(texts) == 1 and texts[0].startswith(start)
         source = texts[0].removeprefix(start).removesuffix(")") if is_copy else ""
         fact = self.scope.facts.get(source)
-        is_alike = isinstance(fact, TensorFact) and fact.on_chip and fact.shape == into.shape is not None and (
-            fact.dtype == into.dtype != "")
+        is_alike = isinstance(fact, TensorFact) and fact.on_chip and fact.shape == dst_fact.shape is not None and (
+            fact.dtype == dst_fact.dtype != "")
         return source if is_alike else ""
 
     def make_part(self, result: OperationText, bounds: list[MaskBound]) -> None:

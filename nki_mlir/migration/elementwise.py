@@ -38,14 +38,14 @@ FLOATING = {*UNARY} - ROUNDING - {"invert", "negative", "logical_not", "relu", "
 INVERTED = "the quotient becomes a product with a reciprocal, because devices do not divide tiles"
 EXACT = "nl.divide stays, because its quotients are exact; devices do not have it"
 Operand = tuple[str, Fact]      # the text of an operand, and the fact about it
-Into = Callable[[str, TensorFact], list[str]]
+WriteTo = Callable[[str, TensorFact], list[str]]
 
 
-def is_repeated(source: TensorFact, into: TensorFact) -> bool:
+def is_repeated(source: TensorFact, dst_fact: TensorFact) -> bool:
     """Return whether a tile has one element along a free axis where its destination has more."""
-    if source.shape is None or into.shape is None or len(source.shape) != len(into.shape):
+    if source.shape is None or dst_fact.shape is None or len(source.shape) != len(dst_fact.shape):
         return False
-    return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], into.shape[1:]))
+    return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], dst_fact.shape[1:]))
 
 
 class ElementwiseTexts(OperandMasks):
@@ -151,7 +151,7 @@ class ElementwiseTexts(OperandMasks):
             return super().viewed(node, mask)
         return self.stretched(text, part, fact.shape), fact
 
-    def repeated(self, dst: str, into: TensorFact, result: OperationText, texts: list[str], tile: Callable[[], str]
+    def repeated(self, dst: str, dst_fact: TensorFact, result: OperationText, texts: list[str], tile: Callable[[], str]
                  ) -> list[str]:
         """Return the statements that write a result along axes on which it has one element. ``texts`` would write it
         without repeating it: a copy repeats its source, the tile of other results is computed first."""
@@ -159,8 +159,8 @@ class ElementwiseTexts(OperandMasks):
             before = f"{self.nisa}.{move}(dst={dst}, src="
             if len(texts) == 1 and texts[0].startswith(before):
                 source = terms.factor(texts[0].removeprefix(before)[:-1])
-                return [f"{before}{self.stretched(source, result.fact, into.shape or ())})"]
-        return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.stretched(tile(), result.fact, into.shape or ())})"]
+                return [f"{before}{self.stretched(source, result.fact, dst_fact.shape or ())})"]
+        return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.stretched(tile(), result.fact, dst_fact.shape or ())})"]
 
     def operands(self, nodes: Sequence[cst.BaseExpression], mask: MaskFact | None) -> list[Operand]:
         """Return the texts and facts of operands that are tiles or numbers."""
@@ -217,24 +217,25 @@ class ElementwiseTexts(OperandMasks):
             is_alike = fact.shape is not None and "?" not in fact.shape and fact.shape == inner.shape == step.tile.shape
             in_psum = step.tile.memory == fact.memory == PSUM
             if is_alike and not in_psum and name not in {*NO_INSTRUCTION, *BITWISE}:
-                result.into = self.both_into(step, name, text, k == 1, result.into)
+                result.write_to = self.write_both(step, name, text, k == 1, result.write_to)
                 break
         return result
 
-    def both_into(self, first: EarlierOperation, name: str, operand: str, is_second: bool, apart: Into | None) -> Into:
+    def write_both(self, first: EarlierOperation, name: str, operand: str, is_second: bool, apart: WriteTo | None
+                   ) -> WriteTo:
         """Return a function that writes two operations as one ``scalar_tensor_tensor`` where ``apart`` writes the
         second as one ``tensor_tensor``; otherwise it returns the texts of ``apart``, for example if these convert the
         result."""
         reverse = [", reverse0=True" * first.is_reversed, ", reverse1=True" * (is_second and name not in COMMUTE)]
 
-        def into(dst: str, target: TensorFact) -> list[str]:
+        def write_to(dst: str, target: TensorFact) -> list[str]:
             texts = apart(dst, target) if apart is not None else []
             if len(texts) != 1 or f".tensor_tensor(dst={dst}" not in texts[0]:
                 return texts
             return [f"{self.nisa}.scalar_tensor_tensor(dst={dst}, data={first.data}, op0={self.nl}.{first.name}, "
                     f"operand0={terms.without_parentheses(first.operand)}{reverse[0]}, op1={self.nl}.{name}, "
                     f"operand1={terms.without_parentheses(operand)}{reverse[1]})"]
-        return into
+        return write_to
 
     def computed(self, name: str, left: Operand, right: Operand, dtype: str = "", meaning: str = "") -> OperationText:
         """Return the operation ``name`` of operands whose texts are known."""
@@ -257,7 +258,7 @@ class ElementwiseTexts(OperandMasks):
         narrow = (f"{nl}.{name}({first}, {second})", fact.dtype) if (
             is_small and name in SATURATING and NUMBER in dtype and len(tiles) == 1) else ("", "")
         return OperationText(self.on_chip(result), f"{nl}.{name}({first}, {second}{operation.dtype_argument})",
-                             self.binary_into(operation, pair, result.dtype), self.shape_text(result, wide),
+                             self.write_binary(operation, pair, result.dtype), self.shape_text(result, wide),
                              dtype or common_dtype, name, step=self.step_of(name, pair, result), narrow=narrow)
 
     def of_tiles(self, name: str, pair: tuple[Operand, Operand], dtype: str, meaning: str
@@ -288,21 +289,21 @@ class ElementwiseTexts(OperandMasks):
             first, second = (text, second) if is_first else (first, text)
         return BinaryOperation(name, first, second, [(text, fact)], fact, dtype, meaning, explicit), fact.dtype
 
-    def binary_into(self, operation: BinaryOperation, pair: tuple[Operand, Operand], result_dtype: str) -> Into:
+    def write_binary(self, operation: BinaryOperation, pair: tuple[Operand, Operand], result_dtype: str) -> WriteTo:
         """Return a function that writes an operation into a destination: by one instruction, or by a copy of its result
         if no instruction computes it or converts to the destination's dtype."""
         name, first, second, tiles, fact, _, _, explicit = operation
         nl, nisa = self.nl, self.nisa
         on_gpsimd = name == "power" and len(tiles) == 1         # GpSimd has no access to PSUM
 
-        def into(dst: str, target: TensorFact) -> list[str]:
+        def write_to(dst: str, target: TensorFact) -> list[str]:
             has_instruction = name not in NO_INSTRUCTION or (on_gpsimd and target.memory == SBUF)
             converts = name in BITWISE and len({result_dtype.strip() or "?", target.dtype, *(
                 tensor.dtype for _, tensor in tiles)}) > 1                                      # no instruction does
             if not has_instruction or converts or (explicit and operation.written_dtype != target.dtype):
                 kept_dtype = target.dtype if self.plain(target) else f"{dst}.dtype"
-                into_argument = operation.dtype_argument if explicit else f", dtype={kept_dtype}"
-                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{into_argument}))"]
+                dtype_of_copy = operation.dtype_argument if explicit else f", dtype={kept_dtype}"
+                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{dtype_of_copy}))"]
             column = self.column_of(tiles) if len(tiles) == 2 else None
             if len(tiles) == 2 and column is None:
                 return [f"{nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
@@ -313,7 +314,7 @@ class ElementwiseTexts(OperandMasks):
             data = f"{nl}.copy({data})" if on_gpsimd and fact.memory != SBUF else data
             swapped = "" if in_order or name in COMMUTE else ", reverse0=True"
             return [f"{nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
-        return into
+        return write_to
 
     def number_dtype(self, tile: Operand, number: Operand, name: str) -> tuple[str, str, str]:
         """Return the text of a tile, which is a variable if the dtype names it, and the text and the meaning of the
@@ -475,15 +476,15 @@ class ElementwiseTexts(OperandMasks):
         result = self.on_chip(fact.like(fact.shape, meaning or dtype or fact.dtype))
         result = replace(result, floating=not dtype and (fact.floating or name in FLOATING))
 
-        def into(dst: str, target: TensorFact) -> list[str]:
+        def write_to(dst: str, target: TensorFact) -> list[str]:
             if name in ACTIVATIONS and not (dtype_argument and (meaning or dtype) != target.dtype):
                 return [f"{self.nisa}.activation(dst={dst}, op={self.nl}.{name}, data={text})"]
             if name == "negative" and fact.is_float and not (dtype_argument and (meaning or dtype) != target.dtype):
                 return [f"{self.nisa}.tensor_scalar(dst={dst}, data={text}, op0={self.nl}.multiply, operand0=-1.0)"]
-            into_argument = dtype_argument or f", dtype={dst}.dtype"
-            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{into_argument}))"]
-        return OperationText(result, f"{self.nl}.{name}({text}{dtype_argument})", into, self.shape_text(result, text),
-                      dtype or fact.dtype or f"{text}.dtype", name)
+            dtype_of_copy = dtype_argument or f", dtype={dst}.dtype"
+            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{dtype_of_copy}))"]
+        return OperationText(result, f"{self.nl}.{name}({text}{dtype_argument})", write_to,
+                             self.shape_text(result, text), dtype or fact.dtype or f"{text}.dtype", name)
 
     @staticmethod
     def plain(tensor: TensorFact) -> bool:

@@ -173,15 +173,15 @@ class EngineRows(UncutTiles):
             return step != PARTITIONS
         return not all(Machine.legal_start_partition(first, size) for first in range(0, PARTITIONS, step))
 
-    def of_expression(self, dst: str, into: TensorFact, expression: str, dtype: str) -> list[str]:
+    def of_expression(self, dst: str, dst_fact: TensorFact, expression: str, dtype: str) -> list[str]:
         """Return the statement that copies the value of an expression to a view."""
-        if into.memory == PSUM or not self.may_start_between([dst]):
+        if dst_fact.memory == PSUM or not self.may_start_between([dst]):
             return [f"{self.nisa}.tensor_copy(dst={dst}, src={expression})"]
         self.report.changed(self.line, REASON)
         rows = self._copied_rows(expression)
         if rows:                                # the DMA converts them as well
             expression = rows
-        elif dtype != into.dtype:
+        elif dtype != dst_fact.dtype:
             expression = f"{self.nl}.copy({expression}, dtype={dst.partition('[')[0]}.dtype)"
         return [f"{self.nisa}.dma_copy(dst={dst}, src={expression})"]
 
@@ -295,16 +295,16 @@ class EngineRows(UncutTiles):
                         return view, tile, f"{ast.unparse(pattern)}, offset={start}"
         return None
 
-    def via_new_tile(self, dst: str, into: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
+    def via_new_tile(self, dst: str, dst_fact: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
         """Return the statements that ``write`` returns for a destination, or for a new tile that is then copied, where
         they would read what they overwrite."""
         texts = write(dst)
-        if into.shape is None or not reads_shifted(dst, texts):
+        if dst_fact.shape is None or not reads_shifted(dst, texts):
             return texts
         name = self.fresh_name("shifted")
         self.report.changed(self.line, SHIFTED)
-        return [f"{name} = {self.nl}.ndarray({self.shape_text(into, dst)}, dtype={dst.partition('[')[0]}.dtype, "
-                f"buffer={self.nl}.sbuf)", *write(name), *self.of_expression(dst, into, name, into.dtype)]
+        return [f"{name} = {self.nl}.ndarray({self.shape_text(dst_fact, dst)}, dtype={dst.partition('[')[0]}.dtype, "
+                f"buffer={self.nl}.sbuf)", *write(name), *self.of_expression(dst, dst_fact, name, dst_fact.dtype)]
 
     def _rows(self, text: str, tensor: TensorFact) -> str:
         """Return the name of a new tile for the rows of a view."""

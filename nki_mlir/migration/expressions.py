@@ -144,15 +144,15 @@ class Expressions(TreeTransformer):
     def allocated(self, name: str, result: OperationText) -> list[str]:
         """Return the statements that create a tile for a result and write it, under the condition of the result."""
         memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
-        if result.starts_later or not (dtype.strip() and result.shape) or not (result.into or result.fact.shape):
+        if result.starts_later or not (dtype.strip() and result.shape) or not (result.write_to or result.fact.shape):
             self.reject(LATER_ROWS if result.starts_later else "a tile that is computed under a condition")
-        texts = [self.without_marks(t) for t in result.into(name + result.part, result.fact)] if result.into else []
+        texts = [*map(self.without_marks, result.write_to(name + result.part, result.fact) if result.write_to else ())]
         shape = self.without_marks(result.shape)
         for operand in (self.without_marks(text) for text in result.operands):
             if COMPUTED.match(operand) and operand in shape:        # name it, since the shape reads it, too
                 named = self.named(operand, "loaded" if operand.startswith(f"{self.nl}.load") else "operand")
                 shape, dtype, *texts = (text.replace(operand, named) for text in (shape, dtype, *texts))
-        if not result.into:
+        if not result.write_to:
             dtype = f"{self.nl}.{dtype[3:]}" if dtype.startswith("nl.") else dtype
             texts = [f"{self.nisa}.tensor_copy(dst={name}{result.part}, src={self.without_marks(result.expression)})"]
         create = f"{name} = {self.nl}.ndarray({shape}, dtype={dtype}, buffer={self.nl}.{memory})"

@@ -120,12 +120,12 @@ def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, me
                   base=True)
     arguments = operands(a, name, replaced, source)
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.{name}(dst={dst}{arguments})"]
     is_known = shape is not None and "?" not in shape
     text = calls.shape_text(fact, like) if is_known or not shape_text else shape_text
     kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or terms.dtype_of(like)
-    return OperationText(fact, "", into, text, kind, hint or _name_of_result(a, name), operands=(like,))
+    return OperationText(fact, "", write_to, text, kind, hint or _name_of_result(a, name), operands=(like,))
 
 
 def regular(calls: Calls, a: Arguments) -> OperationText:
@@ -222,13 +222,13 @@ def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
     def accumulated(dst: str, accumulate: str = "") -> list[str]:
         return [f"{calls.nisa}.nc_matmul(dst={dst}{arguments}{accumulate})"]
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target is fact:
             return accumulated(dst)
         if target.memory == PSUM:
             return accumulated(dst, "" if "is_transpose" in a else ", accumulate=False")
         return through_tile(calls, result, dst)
-    result.into, result.product = into, accumulated
+    result.write_to, result.product = write_to, accumulated
     return result
 
 
@@ -243,13 +243,13 @@ def converted(calls: Calls, transposition: OperationText, dtype: str, meaning: s
     fact = replace(transposition.fact, dtype=meaning if meaning.startswith("nl.") or calls.stable(meaning) else "")
     result = replace(transposition, fact=fact, dtype=dtype)
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         calls.report.changed(calls.line, "the transpose goes through another tile, because it does not convert")
         if target is fact or target.dtype == fact.dtype != "":
             return through_tile(calls, transposition, dst)
         name = calls.fresh_name(result.name)
         return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
-    result.into = into
+    result.write_to = write_to
     return result
 
 
@@ -267,14 +267,14 @@ def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
     shape_text = f"({factor}.shape[1], {factor}.shape[0])"
     transposition = instruction(a, "nc_transpose", shape, text, source.dtype, SBUF if on_vector else PSUM, "transposed",
                        shape_text)
-    write, fact = transposition.into, transposition.fact
+    write, fact = transposition.write_to, transposition.fact
     assert write is not None
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target is fact or ((target.memory == PSUM or on_vector) and target.dtype in (source.dtype, "")):
             return write(dst, target)
         return through_tile(calls, transposition, dst)
-    transposition.into = into
+    transposition.write_to = write_to
     return converted(calls, transposition, dtype, meaning) if converts else transposition
 
 
@@ -294,9 +294,9 @@ def memset(calls: Calls, a: Arguments) -> OperationText:
     fact = TensorFact(SBUF, tuple(items) if items else None, a.dtype_meaning, base=True)
     value, engine = a.text("value"), a.passed("engine")
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.memset(dst={dst}, value={value}{engine})"]
-    return OperationText(fact, "", into, text or calls.shape_text(fact, ""), a.dtype, "filled")
+    return OperationText(fact, "", write_to, text or calls.shape_text(fact, ""), a.dtype, "filled")
 
 
 @recipe("iota")
@@ -313,9 +313,9 @@ def iota(calls: Calls, a: Arguments) -> OperationText:
     offset_argument = f", offset={offset}" if offset != "0" else ""
     along = f", channel_multiplier={multiplier}" if multiplier != "0" else ""
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.iota(dst={dst}, pattern={steps}{offset_argument}{along})"]
-    return OperationText(numbers, "", into, f"({', '.join(shape)})", a.dtype, "numbers")
+    return OperationText(numbers, "", write_to, f"({', '.join(shape)})", a.dtype, "numbers")
 
 
 @recipe("affine_select")
@@ -333,11 +333,11 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
     if source.shape is None or "?" in source.shape or not (a.dtype or calls.plain(source)):
         text = selected = calls.named(selected, "operand")      # the shape or the dtype of the result reads it, too
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         return calls.selecting(dst, selected, a.text("on_false_value"), comparisons)
     selection = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
     dtype = (a.dtype or source.dtype).replace("nl.", f"{calls.nl}.", 1) or terms.dtype_of(text)
-    return OperationText(selection, "", into, calls.shape_text(selection, text), dtype, "selected")
+    return OperationText(selection, "", write_to, calls.shape_text(selection, text), dtype, "selected")
 
 
 @recipe("local_gather")
@@ -373,18 +373,18 @@ def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
         del a.nodes["dtype"]
     transposition = instruction(a, "dma_transpose", shape, text, source.dtype, hint="transposed",
                                 shape_text=f"({terms.factor(text)}.shape[1], {terms.factor(text)}.shape[0])")
-    write, fact = transposition.into, transposition.fact
+    write, fact = transposition.write_to, transposition.fact
     assert write is not None
     if converts:
         return converted(calls, transposition, dtype, meaning)
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target is fact or target.dtype in (source.dtype, ""):
             return write(dst, target)
         calls.report.changed(calls.line, "the transpose goes through another tile, because the DMA that transposes "
                                          "does not convert")
         return through_tile(calls, transposition, dst)
-    return replace(transposition, into=into)
+    return replace(transposition, write_to=write_to)
 
 
 # -- what had a destination --------------------------------------------------------------------------------------------

@@ -49,10 +49,10 @@ def copy(calls: Calls, a: Arguments) -> OperationText:
     if result is not None and result.name == "transposed" and a.mask is None and not result.condition:
         text = result.expression.removeprefix(f"{calls.nl}.copy(").removesuffix(")") or text    # itself such a copy
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         data = f"{calls.nl}.copy({text}{dtype_argument(a)})" if a.dtype and a.dtype_meaning != target.dtype else text
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={data})"]
-    return OperationText(fact, f"{calls.nl}.copy({text}{dtype_argument(a)})", into, calls.shape_text(fact, text),
+    return OperationText(fact, f"{calls.nl}.copy({text}{dtype_argument(a)})", write_to, calls.shape_text(fact, text),
                   a.dtype or terms.dtype_of(text), "copied")
 
 
@@ -64,9 +64,9 @@ def transpose(calls: Calls, a: Arguments) -> OperationText:
     fact = TensorFact(SBUF, shape, a.dtype_meaning or source.dtype)
     transposed = f"{calls.nl}.transpose({text}{dtype_argument(a)})"
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={transposed})"]
-    return OperationText(fact, f"{calls.nl}.copy({transposed})", into, calls.shape_text(fact, transposed),
+    return OperationText(fact, f"{calls.nl}.copy({transposed})", write_to, calls.shape_text(fact, transposed),
                   a.dtype or f"{text}.dtype", "transposed")
 
 
@@ -93,11 +93,11 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
                 (stationary, left.dtype, right.dtype), (y, right.dtype, left.dtype)))
         return [f"{calls.nisa}.nc_matmul(dst={dst}, stationary={first}, moving={second}{accumulate})"]
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target.memory == PSUM:
             return accumulated(dst, ", accumulate=False")
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
-    return OperationText(fact, expression, into,
+    return OperationText(fact, expression, write_to,
                   calls.shape_text(fact, "") if shape and "?" not in shape else f"({rows}, {terms.factor(y)}.shape[1])",
                   f"{calls.nl}.float32", "product", accumulated)
 
@@ -198,7 +198,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     fact = calls.on_chip(source.like(reduced(source, axes, keep), meaning or source.dtype))
     expression = f"{calls.nl}.{name}({data}, axis={shown}{f', dtype={dtype}' if dtype else ''}{keep_argument})"
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if name in functions.REDUCTIONS and not a.dtype:
             return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{functions.REDUCTIONS[name]}, data={data}, "
                     f"axis={shown}{keep_argument})"]
@@ -208,7 +208,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
             return [f"{calls.nisa}.tensor_scalar(dst={dst}, data={total}, op0={calls.nl}.multiply, "
                     f"operand0={terms.inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
-    return OperationText(fact, expression, into, "" if axes is None else calls.shape_text(fact, data),
+    return OperationText(fact, expression, write_to, "" if axes is None else calls.shape_text(fact, data),
                          dtype or source.dtype or terms.dtype_of(text), name, some=some)
 
 
@@ -346,7 +346,7 @@ def where(calls: Calls, a: Arguments) -> OperationText:
     result = calls.on_chip(chosen.like(chosen.shape, meaning or dtype or fact.dtype or " "))
     types = {tile.dtype for tile in tiles}
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         """Write the values that are not selected, unless the destination has them; then write the rest under the
         predicate."""
         keeps = dst in parts
@@ -363,7 +363,7 @@ def where(calls: Calls, a: Arguments) -> OperationText:
         value = f"{'value' if filled == 'memset' else 'src'}={on_false}"
         return [*([] if keeps else [f"{calls.nisa}.{filled}(dst={dst}, {value})"]),
                 f"{calls.nisa}.tensor_copy_predicated(dst={dst}, src={selected}, predicate={predicate}{reverse})"]
-    return OperationText(result, expression, into, calls.shape_text(result, condition),
+    return OperationText(result, expression, write_to, calls.shape_text(result, condition),
                          re.sub(r"^nl\.", f"{calls.nl}.", dtype or fact.dtype), "selected")
 
 
@@ -489,11 +489,11 @@ def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
     first = " and ".join(f"{i} == {calls.loop_starts.get(i, '0')}" for i in map(calls.text, loops))
     fact, dtype = replace(calls.on_chip(source)), a.dtype or f"{text}.dtype"
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target is fact and not operation.is_assigned:
             raise LeftForAPerson("nl.loop_reduce that is not assigned")
         accumulated = f"{calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"
         return [accumulated if target.filled else
                 f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n    {accumulated}"]
-    operation = OperationText(fact, "", into, calls.shape_text(source, text), dtype, "total", first=first)
+    operation = OperationText(fact, "", write_to, calls.shape_text(source, text), dtype, "total", first=first)
     return operation

@@ -69,7 +69,7 @@ class OperationText:
 
     fact: TensorFact
     expression: str = ""
-    into: Callable[[str, TensorFact], list[str]] | None = None
+    write_to: Callable[[str, TensorFact], list[str]] | None = None
     shape: str = ""
     dtype: str = ""
     name: str = "tile"

@@ -51,9 +51,9 @@ def all_reduce(calls: Calls, a: Arguments) -> OperationText:
     expression = f"{calls.nl}.all_reduce({text}, op={a.token('op')}, program_axes=[0]{dtype_argument(a)})"
     calls.reduced[expression] = source.dtype
 
-    def into(dst: str, target: object) -> list[str]:
+    def write_to(dst: str, target: object) -> list[str]:
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
-    return OperationText(fact, expression, into, calls.shape_text(fact, text), a.dtype or f"{text}.dtype", "total")
+    return OperationText(fact, expression, write_to, calls.shape_text(fact, text), a.dtype or f"{text}.dtype", "total")
 
 
 REDUCTIONS: dict[str, Recipe] = {"nl.all_reduce": LANGUAGE["nl.all_reduce"]}

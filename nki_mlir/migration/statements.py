@@ -419,7 +419,7 @@ class Statements(TileUpdates):
 
     def _texts_of(self, result: OperationText) -> list[str]:
         names_before = set(self.scope.used_names)
-        written = result.into("_", result.fact) if result.into else [result.expression]
+        written = result.write_to("_", result.fact) if result.write_to else [result.expression]
         self.scope.used_names = names_before
         return [*written, result.shape, result.dtype]
 
@@ -432,52 +432,54 @@ class Statements(TileUpdates):
             parts = [e.with_changes(slice=self._rewritten_slice(e.slice)) for e in target.slice]
             return [f"{self.code(target.with_changes(slice=parts))} = {text}"]
         subscript = self.rewritten(target)
-        target_fact = self.fact(subscript)
-        if isinstance(target_fact, TensorFact) and isinstance(fact, Unknown):
+        dst_fact = self.fact(subscript)
+        if isinstance(dst_fact, TensorFact) and isinstance(fact, Unknown):
             self.reject("a value that may or may not be a tile: the text does not show it")
-        if not isinstance(target_fact, TensorFact) or (not (
-                isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not target_fact.on_chip):
+        if not isinstance(dst_fact, TensorFact) or (not (
+                isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not dst_fact.on_chip):
             return [f"{self.code(subscript)} = {self.text(value)}"]
         result = self.result(value)
         value, mask, condition = (value, result.mask, result.condition) if result is not None else (
             self.selected_part(value))
         fact = self.fact(value)
-        self.keep_written(subscript, target_fact, result.computed if result is not None else fact)
+        self.keep_written(subscript, dst_fact, result.computed if result is not None else fact)
         self.note_write(self.code(owner))
-        dst, into = self.viewed(subscript, mask)
+        dst, dst_fact = self.viewed(subscript, mask)
         self.report.changed(self.line, "the assignment becomes an instruction that writes the tile")
         source = result.fact if result is not None else fact
-        if isinstance(source, TensorFact) and source.shape and into.shape and len(source.shape) == len(into.shape):
-            dst, into = self.shortened(dst, into, result.computed if result else source)    # cut by masks
-        if predicate := self.predicate_of(result, into, mask):
-            return self.run_if(condition, self.written_where(predicate, dst, into, lambda to, target: [
+        if isinstance(source, TensorFact) and source.shape and dst_fact.shape and (
+                len(source.shape) == len(dst_fact.shape)):
+            dst, dst_fact = self.shortened(dst, dst_fact, result.computed if result else source)    # cut by masks
+        if predicate := self.predicate_of(result, dst_fact, mask):
+            return self.run_if(condition, self.written_where(predicate, dst, dst_fact, lambda to, target: [
                 self.without_marks(t) for t in self._store_statements(to, target, value, source)],
                 result.name if result is not None else "selected"))
-        return self.run_if(condition, self.destination(dst, into, lambda to: self.via_new_tile(to, into, lambda at: [
-            self.without_marks(t) for t in self._store_statements(at, into, value, source)])))
+        return self.run_if(condition, self.destination(dst, dst_fact, lambda to: self.via_new_tile(
+            to, dst_fact, lambda at: [
+                self.without_marks(t) for t in self._store_statements(at, dst_fact, value, source)])))
 
-    def _store_statements(self, dst: str, into: TensorFact, value: cst.BaseExpression, fact: Fact) -> list[str]:
+    def _store_statements(self, dst: str, dst_fact: TensorFact, value: cst.BaseExpression, fact: Fact) -> list[str]:
         """Return the statements that write a value to a view."""
         result = self.result(value)
         if result is not None:
-            if result.into is None:
-                return self.of_expression(dst, into, self.without_marks(result.expression), result.fact.dtype)
-            texts = result.into(dst, into)
-            if is_repeated(result.fact, into):
-                return self.repeated(dst, into, result, texts, lambda: self.text(value))
+            if result.write_to is None:
+                return self.of_expression(dst, dst_fact, self.without_marks(result.expression), result.fact.dtype)
+            texts = result.write_to(dst, dst_fact)
+            if is_repeated(result.fact, dst_fact):
+                return self.repeated(dst, dst_fact, result, texts, lambda: self.text(value))
             if result.expression and self.may_start_between(texts):
-                return self.of_expression(dst, into, self.without_marks(result.expression), result.fact.dtype)
+                return self.of_expression(dst, dst_fact, self.without_marks(result.expression), result.fact.dtype)
             return texts
         text = self.text(value)
         if not isinstance(fact, TensorFact):
-            if into.memory == SBUF and into.shape is not None and self.may_start_between([dst]):
-                full = f"{self.nl}.full({self.shape_text(into, dst)}, {text}, dtype={dst.partition('[')[0]}.dtype)"
-                return self.of_expression(dst, into, full, into.dtype)
+            if dst_fact.memory == SBUF and dst_fact.shape is not None and self.may_start_between([dst]):
+                full = f"{self.nl}.full({self.shape_text(dst_fact, dst)}, {text}, dtype={dst.partition('[')[0]}.dtype)"
+                return self.of_expression(dst, dst_fact, full, dst_fact.dtype)
             return [f"{self.nisa}.memset(dst={dst}, value={text})"]
-        if HBM in (into.memory, fact.memory) or (fact.memory == SBUF and (
-                is_between(dst, into) or self.may_start_between([dst, text]))):
+        if HBM in (dst_fact.memory, fact.memory) or (fact.memory == SBUF and (
+                is_between(dst, dst_fact) or self.may_start_between([dst, text]))):
             return [f"{self.nisa}.dma_copy(dst={dst}, src={text})"]
         text, _ = self.operand(text, fact)
-        if into.shape is not None and fact.shape is not None and len(into.shape) == len(fact.shape):
-            text = self.stretched(text, fact, into.shape)
+        if dst_fact.shape is not None and fact.shape is not None and len(dst_fact.shape) == len(fact.shape):
+            text = self.stretched(text, fact, dst_fact.shape)
         return [f"{self.nisa}.tensor_copy(dst={dst}, src={text})"]

@@ -86,14 +86,14 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
         text = f"{ROWS}({text})"
     fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target.memory == PSUM or is_backwards(dst):
             return [f"{calls.nisa}.tensor_copy(dst={dst}, src={calls.nl}.load({text}))"]
         mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
         return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
     expression = "" if "mode" in a else f"{calls.nl}.load({text}{dtype_argument(a)})"
     dtype = a.dtype or (source.dtype if source.dtype.endswith(".dtype") else terms.dtype_of(text))
-    return OperationText(fact, expression, into, calls.shape_text(fact, text), dtype, "loaded")
+    return OperationText(fact, expression, write_to, calls.shape_text(fact, text), dtype, "loaded")
 
 
 def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Collection[int]) -> OperationText:
@@ -106,10 +106,10 @@ def _loaded_backwards(calls: Calls, a: Arguments, view: SubscriptText, axes: Col
     part = reversed_tile(loaded, fact, axes)
     calls.report.changed(calls.line, "the tile is loaded forwards and copied backwards: no DMA steps backwards")
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={part})"]
     shape = calls.shape_text(fact, loaded)
-    return OperationText(fact, f"{calls.nl}.copy({part})", into, shape, f"{loaded}.dtype", "tile")
+    return OperationText(fact, f"{calls.nl}.copy({part})", write_to, shape, f"{loaded}.dtype", "tile")
 
 
 def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> OperationText:
@@ -131,13 +131,13 @@ def _loaded_row_by_row(calls: Calls, a: Arguments, view: SubscriptText) -> Opera
     loaded = OperationText(fact, "", by_rows, shape_text, dtype, "loaded")
     result = OperationText(fact, "", None, shape_text, dtype, "loaded")
 
-    def into(dst: str, target: TensorFact) -> list[str]:
+    def write_to(dst: str, target: TensorFact) -> list[str]:
         if target is result.fact and not columns:
             return by_rows(dst, target)
         tile = calls.fresh_name("loaded")
         part = reversed_tile(tile, fact, columns) if columns else tile
         return [*calls.allocated(tile, loaded), f"{calls.nisa}.tensor_copy(dst={dst}, src={part})"]
-    result.into = into
+    result.write_to = write_to
     return result
 
 

@@ -38,20 +38,20 @@ class TileUpdates(FunctionCalls):
         value, mask, condition = (value, self._mask_of_update(result), result.condition) if result is not None else (
             self.selected_part(value))
         value_fact = self.fact(value)
-        dst, into = self.viewed(subscript, mask) if isinstance(fact, TensorFact) else (
+        dst, dst_fact = self.viewed(subscript, mask) if isinstance(fact, TensorFact) else (
             self.text(subscript), TensorFact(SBUF))
         name = OPERATORS.get(AUGMENTED.get(type(node.operator), cst.FloorDivide), "")
         self.report.changed(self.line, "the update becomes an instruction whose destination is also an operand")
         if result is not None and result.product is not None and name == "add" and (
-                into.memory == PSUM and selects_box(result)):
-            if into.shape and result.fact.shape and len(into.shape) == len(result.fact.shape):
-                dst, into = self.shortened(dst, into, result.fact)
+                dst_fact.memory == PSUM and selects_box(result)):
+            if dst_fact.shape and result.fact.shape and len(dst_fact.shape) == len(result.fact.shape):
+                dst, dst_fact = self.shortened(dst, dst_fact, result.fact)
             return self.run_if(condition, [self.without_marks(t) for t in result.product(dst)])
         if not name:
             self.reject(f"{self.code(node.operator).strip()} on a tile")
         inverted = name == "divide" and not self.must_be_exact(fact, value_fact)
         name = "multiply" if inverted else name
-        rows, _ = self.operand(dst, into)
+        rows, _ = self.operand(dst, dst_fact)
         write_back = [f"{self.nisa}.dma_copy(dst={dst}, src={rows})"] if rows != dst else []
         is_tile = isinstance(value_fact, TensorFact)
         part = result.part if result is not None else ""        # read first, because writing the value clears it
@@ -59,23 +59,23 @@ class TileUpdates(FunctionCalls):
         if is_tile:
             text, source = self.operand(*(self.viewed(value) if result is None else (text, result.computed)))
             text, source = self.reciprocal(text, source) if inverted else (text, source)
-            if source.shape is not None and into.shape is not None:
-                text, source = self.column(text, source, len(into.shape))
-                if len(source.shape or ()) != len(into.shape or ()):
-                    self.reject(f"operands of {len(into.shape or ())} and {len(source.shape or ())} dimensions")
-                dst, into = self.shortened(dst, into, source)               # a mask has left a smaller tile
-                text, source = self.shortened(text, source, into)
-                rows = self.operand(dst, into)[0] if not write_back else rows
-                text = self.stretched(text, source, into.shape or ())
-            if into.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
+            if source.shape is not None and dst_fact.shape is not None:
+                text, source = self.column(text, source, len(dst_fact.shape))
+                if len(source.shape or ()) != len(dst_fact.shape or ()):
+                    self.reject(f"operands of {len(dst_fact.shape or ())} and {len(source.shape or ())} dimensions")
+                dst, dst_fact = self.shortened(dst, dst_fact, source)               # a mask has left a smaller tile
+                text, source = self.shortened(text, source, dst_fact)
+                rows = self.operand(dst, dst_fact)[0] if not write_back else rows
+                text = self.stretched(text, source, dst_fact.shape or ())
+            if dst_fact.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
                 text = f"{self.nl}.copy({text})"
         elif inverted:
             text = terms.inverse(text)
-        texts = self._instructions(name, rows, into, text, is_tile, mask, "" if write_back else dst)
+        texts = self._instructions(name, rows, dst_fact, text, is_tile, mask, "" if write_back else dst)
         return self.run_if(condition, [*texts, *write_back])
 
-    def _instructions(self, name: str, rows: str, into: TensorFact, operand: str, is_tile: bool, mask: MaskFact | None,
-                      dst: str) -> list[str]:
+    def _instructions(self, name: str, rows: str, dst_fact: TensorFact, operand: str, is_tile: bool,
+                      mask: MaskFact | None, dst: str) -> list[str]:
         """Return the instructions that update ``rows`` by an operand; ``dst`` is empty if a copy of them follows."""
         nl, nisa = self.nl, self.nisa
 
@@ -85,12 +85,12 @@ class TileUpdates(FunctionCalls):
             if is_tile:
                 return [f"{nisa}.tensor_tensor(dst={to}, data1={rows}, data2={operand}, op={nl}.{name})"]
             return [f"{nisa}.tensor_scalar(dst={to}, data={rows}, op0={nl}.{name}, operand0={operand})"]
-        texts = self.via_new_tile(rows, into, lambda to: write(to, into))
+        texts = self.via_new_tile(rows, dst_fact, lambda to: write(to, dst_fact))
         if dst and self.may_start_between(texts):
-            texts = self.of_expression(dst, into, f"{nl}.{name}({dst}, {operand}, dtype={dst.partition('[')[0]}.dtype)",
-                                       into.dtype)
+            expression = f"{nl}.{name}({dst}, {operand}, dtype={dst.partition('[')[0]}.dtype)"
+            texts = self.of_expression(dst, dst_fact, expression, dst_fact.dtype)
         if mask is not None and mask.selects_no_box:
-            texts = self.predicated(rows, into, mask, write, name)
+            texts = self.predicated(rows, dst_fact, mask, write, name)
         return texts
 
     def _without_tiles(self, node: cst.AugAssign, value: cst.BaseExpression, fact: Fact, value_fact: Fact) -> list[str]:

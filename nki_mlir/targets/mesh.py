@@ -109,7 +109,7 @@ class Mesh:
         self.unstarted = list(range(len(bodies)))
         self.alive = set(self.unstarted)
         self.waiting: dict[int, Exchange] = {}
-        self.turn: int | None = None                    # the member whose turn it is, if they take turns
+        self.running: int | None = None                 # the member whose turn it is, if they take turns
         self.failed = False
         self.results: dict[int, np.ndarray] = {}
         self.errors: dict[int, BaseException] = {}
@@ -141,7 +141,7 @@ class Mesh:
     def _work(self, number: int | None) -> None:
         """Run member ``number``, then others that no thread has started."""
         while number is not None:
-            self.turn = number
+            self.running = number
             try:
                 self.results[number] = self.context.copy().run(self._run, number)
             except BaseException as error:              # raised in the caller's thread
@@ -165,7 +165,7 @@ class Mesh:
         complete = [m for m, exchange in self.waiting.items() if exchange.complete]
         if self.waiting and not complete and set(self.waiting) >= self.alive:
             self.failed = True
-        self.turn = min(complete, default=None)
+        self.running = min(complete, default=None)
         self.changed.notify_all()
         return None
 
@@ -185,7 +185,7 @@ class Mesh:
         following = self._next()
         if following is not None:
             self._spawn(following)
-        while not (exchange.complete and (self.parallel or self.turn == member)):
+        while not (exchange.complete and (self.parallel or self.running == member)):
             if self.failed:
                 raise Missing(exchange, operation, self.kind)
             self.changed.wait()

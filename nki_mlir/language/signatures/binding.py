@@ -251,10 +251,10 @@ class Function:
             return BoundArgument(at, target, None, None)
         target_parameter = self.parameters.get(target)
         default = target_parameter.default if target_parameter is not None else None
-        take = kind.make(self.generation.values)
+        convert = kind.make(self.generation.values)
         if parameter.default is not None and (kind.holds_none or parameter.default == "None" or default is None):
-            take = or_none(take, None if default is inspect.Parameter.empty else default)
-        return BoundArgument(at, target, take, kind)
+            convert = or_none(convert, None if default is inspect.Parameter.empty else default)
+        return BoundArgument(at, target, convert, kind)
 
     def target(self, parameter: str) -> str | None:
         """Return the function's parameter for a signature's parameter: "" for one that has no effect, None if the
@@ -318,10 +318,11 @@ class Function:
         if not forms or not forms[0].direct:
             return BindingPlan(forms, False, (), ())
         distinguishing = {at for form in forms[1:] for at in self.distinguishing(forms[0], form)}
-        looks = [(g.at, g.take) for g in forms[0].arguments if g.take is not None and (
+        looks = [(g.at, g.convert) for g in forms[0].arguments if g.convert is not None and (
             g.at in distinguishing or (g.kind is not None and (not g.kind.only_tests or self.generation.word(g.kind))))]
-        return BindingPlan(forms, True, tuple((at + self.skip, take) for at, take in looks if isinstance(at, int)),
-                           tuple((at, take) for at, take in looks if isinstance(at, str)))
+        return BindingPlan(forms, True,
+                           tuple((at + self.skip, convert) for at, convert in looks if isinstance(at, int)),
+                           tuple((at, convert) for at, convert in looks if isinstance(at, str)))
 
     @staticmethod
     def distinguishing(newest: BindingForm, other: BindingForm) -> list[int | str]:
@@ -358,7 +359,7 @@ class Function:
             values = []
             for g in form.arguments:
                 value = arguments[g.at] if isinstance(g.at, int) else keywords[g.at]
-                values.append(value if g.take is None else g.take(value))
+                values.append(value if g.convert is None else g.convert(value))
                 if values[-1] is REFUSED:
                     break
             else:
@@ -368,7 +369,7 @@ class Function:
         form = plan.forms[0]
         values = [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.arguments]
         refused = [(g.parameter, g.kind, value) for g, value in zip(form.arguments, values)
-                   if g.kind is not None and g.take is not None and g.take(value) is REFUSED]
+                   if g.kind is not None and g.convert is not None and g.convert(value) is REFUSED]
         for k, (parameter, kind, value) in enumerate(refused):
             if k == 0 or not kind.only_tests:           # the function relies on values that are converted
                 self.generation.refuse(self, parameter, kind, value)

@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from nki_mlir.language.signatures.kinds import REFUSED, ParameterKind, Take
+from nki_mlir.language.signatures.kinds import REFUSED, Converter, ParameterKind
 from nki_mlir.language.signatures.table import Signature
 
 
@@ -12,7 +12,7 @@ class BoundArgument(NamedTuple):
 
     at: int | str
     parameter: str                      # "": it is dropped
-    take: Take | None
+    convert: Converter | None
     kind: ParameterKind | None
 
 
@@ -43,22 +43,22 @@ class BindingPlan(NamedTuple):
 
     forms: tuple[BindingForm, ...]
     is_newest: bool
-    positional: tuple[tuple[int, Take], ...]
-    keywords: tuple[tuple[str, Take], ...]
+    positional: tuple[tuple[int, Converter], ...]
+    keywords: tuple[tuple[str, Converter], ...]
 
     def converted(self, arguments: tuple[object, ...], keywords: dict[str, object]
                   ) -> tuple[tuple[object, ...], dict[str, object]] | None:
         """Return the arguments of a call as the function takes them; None if one of them does not fit the newest
         form."""
-        for at, take in self.positional:
+        for at, convert in self.positional:
             value = arguments[at]
-            if (result := take(value)) is not value:
+            if (result := convert(value)) is not value:
                 if result is REFUSED:
                     return None
                 arguments = (*arguments[:at], result, *arguments[at + 1:])
-        for name, take in self.keywords:
+        for name, convert in self.keywords:
             value = keywords[name]
-            if (result := take(value)) is not value:
+            if (result := convert(value)) is not value:
                 if result is REFUSED:
                     return None
                 keywords = keywords | {name: result}

@@ -29,7 +29,7 @@ class Refused(enum.Enum):
 
 
 REFUSED = Refused.REFUSED
-Take: TypeAlias = Callable[[Any], object]
+Converter: TypeAlias = Callable[[Any], object]
 
 
 @dataclass
@@ -40,7 +40,7 @@ class GenerationValues:
     registers: tuple[type, ...] = ()
     enumerations: dict[str, type[enum.Enum]] = field(default_factory=dict)
     numbers: dict[tuple[str, int], str] = field(default_factory=dict)      # numbers of removed members
-    region: Take = lambda value: value
+    region: Converter = lambda value: value
 
     def is_tile(self, value: object) -> bool:
         """Return whether a value is a tile, including one that another tile addresses or that is a tile plus an
@@ -53,7 +53,7 @@ class ParameterKind(NamedTuple):
     one ``label``; without a label the function itself reports wrong values."""
 
     description: str
-    make: Callable[[GenerationValues], Take]
+    make: Callable[[GenerationValues], Converter]
     label: str = ""
     holds_none: bool = False            # None stands for the default, even if the default is another value
     is_tile: bool = False
@@ -61,7 +61,7 @@ class ParameterKind(NamedTuple):
     enumeration: str = ""               # an enumeration of ``nisa``: the values are its members
 
 
-def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Take]:
+def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Converter]:
     """Return the conversion that accepts values for which the test holds, unchanged."""
     return lambda values: lambda value: value if test(value) else REFUSED
 
@@ -124,28 +124,28 @@ def is_index(value: object) -> bool:
 
 
 # -- objects of the machine --------------------------------------------------------------------------------------------
-def tiles(values: GenerationValues) -> Take:
+def tiles(values: GenerationValues) -> Converter:
     exact = values.tiles
     return lambda value: value if isinstance(value, exact) or hasattr(value, "as_sum") or hasattr(
         value, "buffer") else REFUSED
 
 
-def scalars(values: GenerationValues) -> Take:
+def scalars(values: GenerationValues) -> Converter:
     kinds = (*values.tiles, *values.registers)
     return lambda value: value if isinstance(value, kinds) or hasattr(value, "as_sum") or hasattr(
         value, "buffer") else number_value(value)
 
 
-def or_none(take: Take, default: object) -> Take:
+def or_none(convert: Converter, default: object) -> Converter:
     """Return the conversion in which None stands for the default."""
-    return lambda value: default if value is None else take(value)
+    return lambda value: default if value is None else convert(value)
 
 
-def seeds(values: GenerationValues) -> Take:
+def seeds(values: GenerationValues) -> Converter:
     return lambda value: value if is_integer(value) or values.is_tile(value) else REFUSED
 
 
-def starts(values: GenerationValues) -> Take:
+def starts(values: GenerationValues) -> Converter:
     return lambda value: value if is_index(value) or values.is_tile(value) or hasattr(value, "buffer") else REFUSED
 
 
@@ -202,14 +202,14 @@ def is_shape(value: object) -> bool:
 def member_of(enumeration: str, names: str) -> ParameterKind:
     """Return the kind of an enumeration of ``nisa``: members, their names, or their numbers in the generation of the
     call."""
-    def make(values: GenerationValues) -> Take:
+    def make(values: GenerationValues) -> Converter:
         members = values.enumerations.get(enumeration)
         if members is None:                                 # the generation lacks this enumeration
             return lambda value: value
         by_number = {m.value: m for m in members} | {
             n: members[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
 
-        def take(value: object) -> object:
+        def convert(value: object) -> object:
             if type(value) is members:
                 return value
             if isinstance(value, (bool, np.bool_)):
@@ -220,19 +220,19 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
                 return REFUSED
             name = getattr(value, "name", value)
             return members.__members__.get(name.removesuffix("_engine"), REFUSED) if isinstance(name, str) else REFUSED
-        return take
+        return convert
     return ParameterKind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True,
                          enumeration=enumeration)
 
 
-def transport(values: GenerationValues) -> Take:
+def transport(values: GenerationValues) -> Converter:
     """Convert the older ``use_gpsimd_dma``: map True and False to the DMA engine that replaces them."""
     members = values.enumerations.get("dma_engine")
     return lambda value: REFUSED if members is None or not isinstance(value, (bool, np.bool_)) else (
         members["gpsimd_dma"] if value else members["dma"])
 
 
-def shape_of_tile(values: GenerationValues) -> Take:
+def shape_of_tile(values: GenerationValues) -> Converter:
     """Convert the first argument where older releases take a shape: refuse a tile."""
     return lambda value: REFUSED if values.is_tile(value) else shape_value(value)
 

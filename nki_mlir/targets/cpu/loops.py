@@ -35,13 +35,13 @@ class MemoryUse:
     """The facts about the memory of a nest's operands.
 
     Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs that
-    a loop prefetches, each with the distance in bytes. ``beside``: inputs that are loaded together, each as (input,
+    a loop prefetches, each with the distance in bytes. ``fields``: inputs that are loaded together, each as (input,
     other input of the same layout, elements by which the former begins later).
     """
 
     streams: tuple[int, ...] = ()
     ahead: tuple[tuple[int, int], ...] = ()
-    beside: tuple[tuple[int, int, int], ...] = ()
+    fields: tuple[tuple[int, int, int], ...] = ()
 
 
 class Loops:
@@ -56,7 +56,7 @@ class Loops:
         self.code, self.nest, self.plan, self.streams = code, nest, plan, use.streams
         self.words = "words" in forms
         self.ahead: dict[int, int | Value] = dict(use.ahead)
-        self.fields = {k: (base, offset) for k, base, offset in use.beside}
+        self.fields = {k: (base, offset) for k, base, offset in use.fields}
         # extrema that are repaired after their fold
         self.extrema = folded_extrema(nest, plan.carried) if "extrema" in forms else {}
         without_repair = unrepaired(nest) if "extrema" in forms else Unrepaired()

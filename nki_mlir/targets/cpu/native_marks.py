@@ -32,7 +32,7 @@ from nki_mlir.targets.cpu.loops import MemoryUse
 from nki_mlir.targets.cpu.native_nodes import CONSTANTS, Compute, NestCall, RoutineCall, Spread, SpreadSearch, TileCall
 from nki_mlir.targets.cpu.packed_products import UNITS
 from nki_mlir.targets.cpu.routines import Limits, Routine
-from nki_mlir.targets.cpu.schedule import fields_beside, parts_of
+from nki_mlir.targets.cpu.schedule import adjacent_fields, parts_of
 from nki_mlir.targets.cpu.searches import Search, part_of_search
 from nki_mlir.targets.cpu.tabulated import COUNT, LENGTH, table_region
 from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
@@ -77,8 +77,8 @@ def marked_call(op: Operation, nest: Nest, regions: Sequence[ByteRegion], symbol
     ahead = tuple(_pairs(op, native.AHEAD)) if native.AHEAD in marks else ()
     if not all(0 <= k < len(nest.inputs) for k, _ in ahead):
         raise malformed(op, f"{native.AHEAD} names an input that the nest does not have")
-    beside = fields_beside(nest, arguments) if native.FIELDS in marks else ()
-    use = MemoryUse(streams, ahead, beside)
+    fields = adjacent_fields(nest, arguments) if native.FIELDS in marks else ()
+    use = MemoryUse(streams, ahead, fields)
     routine = AddressedNest(nest, use) if use != MemoryUse() else nest
     forms = [name for name, form in CODE_FORMS.items() if form.mark in marks]
     if native.SPREAD not in marks:

@@ -252,7 +252,7 @@ class FunctionWriter(Writer):
                     marks[native.STREAMS] = ir.DenseI64ArrayAttr.get(list(use.streams))
                 if use.ahead:
                     marks[native.AHEAD] = self.make.value(use.ahead)
-                if use.beside:
+                if use.fields:
                     marks[native.FIELDS] = ir.UnitAttr.get()
                 marks |= {CODE_FORMS[form].mark: ir.UnitAttr.get() for form in forms}
         return marks

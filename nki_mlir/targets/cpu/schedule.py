@@ -212,7 +212,7 @@ def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
     return tuple([(step * tile.dtype.itemsize, extent) for step, extent in zip(tile.strides, nest.extents)])
 
 
-def fields_beside(nest: Nest, starts: Sequence[object]) -> tuple[tuple[int, int, int], ...]:
+def adjacent_fields(nest: Nest, starts: Sequence[object]) -> tuple[tuple[int, int, int], ...]:
     """Return the inputs that the same vectors load, as fields of records, each as (number, number of the first input of
     its group in memory, elements between their starts)."""
     steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}

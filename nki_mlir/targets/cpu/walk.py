@@ -184,7 +184,7 @@ def walk_of(call: Node) -> JointWalk | None:
         return None
     use, nest, regions = with_memory(routine).use, *with_old_values_read(call.nest, call.regions)
     if nest.reduced or nest.mask or nest.limits or nest.symbols or with_memory(routine).forms or use.ahead or (
-            use.beside) or any(step.kind in FIXED for step in nest.steps):
+            use.fields) or any(step.kind in FIXED for step in nest.steps):
         return None
     if not all(writes_once(replace(nest, outputs=(output,))) for output in nest.outputs):
         return None

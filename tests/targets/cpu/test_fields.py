@@ -68,8 +68,8 @@ def native(function, *arguments):
 def together(function, *arguments):
     """Return which inputs are loaded with which one, and the distance at which they begin."""
     functions = [i.function for i in native(function, *arguments).assembly.instructions]
-    return [sorted((offset, base) for _, base, offset in f.use.beside) for f in functions
-            if isinstance(f, AddressedNest) and f.use.beside]
+    return [sorted((offset, base) for _, base, offset in f.use.fields) for f in functions
+            if isinstance(f, AddressedNest) and f.use.fields]
 
 
 FIELDS = [(2, (0, 1)), (2, (1, 0)), (4, (0, 1, 2, 3)), (4, (3, 1)), (4, (2, 0, 1)), (4, (1, 2)), (3, (0, 2, 1)),
@@ -127,7 +127,7 @@ func.func @f(%x: memref<128xf32, "hbm">, %y: memref<6x64xf32, "hbm">, %i: index 
     with shared_context(), ir.Location.unknown():
         kernel = compiled(ir.Module.parse(text), (3, 2))
     nest, = [i.function for i in kernel.assembly.instructions if isinstance(i.function, AddressedNest)]
-    assert nest.use.beside and nest.nest.symbols == 2
+    assert nest.use.fields and nest.nest.symbols == 2
     x, y = np.arange(128, dtype=np.float32), np.zeros((6, 64), np.float32)
     kernel([x, y], [])
     np.testing.assert_array_equal(y, x[::2] + x[1::2] + np.float32([[0], [4], [3], [7], [6], [10]]))

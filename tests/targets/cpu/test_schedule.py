@@ -231,7 +231,7 @@ def test_fields__of_the_same_records_are_loaded_together(dtype: DType, step: int
     def beside(*starts: int, steps: tuple[int, ...] = (), mask: Mask = (), symbols: tuple[int, ...] = ()
                ) -> tuple[tuple[int, int, int], ...]:
         steps, symbols = steps or (step,) * len(starts), symbols or (0,) * len(starts)
-        return schedules.fields_beside(fields(steps, (dtype,) * len(starts), mask), [
+        return schedules.adjacent_fields(fields(steps, (dtype,) * len(starts), mask), [
             Linear(start, ((symbol, 1),)) for start, symbol in zip(starts, symbols)])
     assert beside(0, size) == ((0, 0, 0), (1, 0, 1)) and beside(record + size, record) == ((1, 1, 0), (0, 1, 1))
     assert beside(5 * record, 5 * record + (step - 1) * size) == ((0, 0, 0), (1, 0, step - 1))
@@ -240,7 +240,7 @@ def test_fields__of_the_same_records_are_loaded_together(dtype: DType, step: int
     assert beside(0, 9 * record, size, 9 * record + size) == ((0, 0, 0), (2, 0, 1), (1, 1, 0), (3, 1, 1))
     assert beside(0, size, steps=(3, 3)) == beside(0, size, steps=(2 * MOST_SHUFFLED,) * 2) == ()
     nest = fields((step, step), (dtype, dtype))
-    assert schedules.fields_beside(nest, [Linear(0), object()]) == ()
+    assert schedules.adjacent_fields(nest, [Linear(0), object()]) == ()
 
 
 def test_copies__between_dtypes_have_lanes_of_the_wider_one() -> None:

@@ -289,7 +289,7 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 
 WITH_SUM = deepen_products.with_sum
 IN_PARTS = spread_nests.in_parts
-PARTS_OF, PRODUCT, BESIDE = spread_nests.parts_of, form_products.as_one_product, load_fields.fields_beside
+PARTS_OF, PRODUCT, BESIDE = spread_nests.parts_of, form_products.as_one_product, load_fields.adjacent_fields
 AT_TARGET, PIECES = ElementMove.at_target, packed_products.PackedProduct.pieces
 MERGED = merge_programs.merged_call
 WIDE_OUTPUT = widen_tiles.with_wide_output
@@ -330,7 +330,7 @@ FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "widen-tiles": ("passes.widen_tiles", "with_wide_output", lambda nest, number: replace(
         WIDE_OUTPUT(nest, number), outputs=(replace(nest.outputs[0], dtype=FLOAT32, strides=tuple(
             64 * (stride > 1) for stride in nest.outputs[0].strides)),)), narrow_products),
-    "load-fields": ("passes.load_fields", "fields_beside", lambda nest, arguments: tuple(
+    "load-fields": ("passes.load_fields", "adjacent_fields", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
     "fit-functions": ("passes.fit_functions", "fit_of", with_other_polynomials, bounded_function),
     "tabulate-functions": ("tabulated", "table_of", lambda nest: np.roll(TABLE_OF(nest), 1),

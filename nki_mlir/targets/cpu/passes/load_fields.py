@@ -10,7 +10,7 @@ from nki_mlir.targets.cpu.addressed_nest import AddressedNest, with_memory
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.native_nodes import calls_in
-from nki_mlir.targets.cpu.schedule import fields_beside
+from nki_mlir.targets.cpu.schedule import adjacent_fields
 from nki_mlir.waist.nest import Nest
 
 
@@ -19,5 +19,5 @@ class LoadFields(FunctionPass, name="load-fields"):
         for call in calls_in(*function.body.nodes):
             if isinstance(call.function, Nest | AddressedNest):
                 routine = with_memory(call.function)
-                if beside := fields_beside(routine.nest, call.arguments):
-                    call.function = replace(routine, use=replace(routine.use, beside=beside))
+                if fields := adjacent_fields(routine.nest, call.arguments):
+                    call.function = replace(routine, use=replace(routine.use, fields=fields))
