@@ -20,6 +20,10 @@ def verify(op: Op, operands: Sequence[tuple[TileField, Tile]] | None = None) -> 
         check.tile(field.name, tile, field.writes)
     if op.engines and op.engine != "unknown":
         check.one_of("engine", ("unknown", *(engine.value for engine in op.engines)))
+    for form in op.index_forms():
+        bits = max(n.bit_length() for n in (form.const, *(c for _, c in (*form.symbols, *form.axes))))
+        check.rule(bits < 64, f"takes an index with constants of 64 bits, got one of {bits + 1} bits",
+                   "give numbers from -2**63 to 2**63 - 1")
     op.verify(check)
 
 

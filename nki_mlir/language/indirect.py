@@ -178,15 +178,20 @@ class PlainDynamicCopy(KernelError):
     fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
 
 
-def _plainly(self: DynamicView, *operands: object) -> object:
-    raise PlainDynamicCopy().here()
+def _plainly(self: "DynamicView | IndirectView", *operands: object) -> object:
+    return self.as_sum()
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
-    for _form in ("", "r", "i"):
-        setattr(DynamicView, f"__{_form}{_name}__", _plainly)
-for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
-    setattr(DynamicView, f"__{_name}__", _plainly)
+def refuse_operators(view: type["DynamicView | IndirectView"]) -> None:
+    """Let Python's operators raise the error for an operation other than a copy."""
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+        for form in ("", "r", "i"):
+            setattr(view, f"__{form}{name}__", _plainly)
+    for name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
+        setattr(view, f"__{name}__", _plainly)
+
+
+refuse_operators(DynamicView)
 
 
 # -- run-time indices --------------------------------------------------------------------------------------------------
@@ -364,7 +369,13 @@ class IndirectView:
             return self
         raise IndirectNotSupported(op="a subscript").here()
 
+    def as_sum(self) -> View:
+        """Raise the error for an operation other than a copy."""
+        raise IndirectNotSupported(op="an operation on tiles", fix="gather the rows with nl.load, compute on them, and "
+                                   "scatter the results with nl.store").here()
 
+
+refuse_operators(IndirectView)
 ADDRESSED = (IndirectView, DynamicView)
 
 

@@ -342,7 +342,10 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> c
 
 def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> creation.Tensor:
     """Select x where ``condition`` is not 0, else y."""
-    values = (condition, x, y)
+    values = (condition, x, y) = [plain_number(v) for v in (condition, x, y)]
+    for value in values:
+        if not isinstance(value, (View, Index)):
+            check_number("where", value)
     like = next((v for v in values if isinstance(v, View)), None)
     if like is None:
         like = creation.as_operand(condition, "nl.where")

@@ -16,7 +16,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.language import assignment, creation, indirect, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
-from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
+from nki_mlir.language.indirect import DynamicIndex
 from nki_mlir.language.loop_reductions import LoopReduction
 from nki_mlir.language.signatures.table import BETA, language_functions
 from nki_mlir.scalar.dtypes import FLOAT32, NUMBER_CLASSES
@@ -212,8 +212,9 @@ class Tensor(tensor_object.TensorObject, View):
             return indirect.scatter(target, value)
         if isinstance(value, LoopReduction):
             return value.write(target)
-        if isinstance(target, DynamicView) or isinstance(value, DynamicView):
-            raise PlainDynamicCopy().here()
+        for view in (target, value):
+            if isinstance(view, indirect.ADDRESSED):
+                view.as_sum()
         # ``t[...] += v`` has written in place; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_elements(value)):
             assignment.assign(target, value)

@@ -146,6 +146,8 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.local_gather", {"index": "sbuf 32x1xui16"},
      "'local_gather': src and index must have the same number of partitions, a multiple of 16, got 16 and 32"),
     ("nisa.local_gather", {"elements": 3}, "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements for each index"),
+    ("nisa.local_gather", {"valid": 17},
+     "'local_gather': takes at most the indices that 16 partitions of index have, got 17 for 16"),
     ("nisa.local_gather", {"dst": "sbuf 16x16xbf16"}, "'local_gather': dst and src must have the same dtype"),
     ("nisa.dma_transpose", {"permutation": (0, 0, 1)},
      "'dma_transpose': permutes the axes of src, got [0, 0, 1] for 3 axes"),

@@ -164,6 +164,9 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements for each index",
                    "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
+        indices = self.index.free_elements * GROUP
+        check.rule(self.valid <= indices, f"takes at most the indices that {GROUP} partitions of index have, got "
+                   f"{self.valid} for {indices}", "pass the number that index has, or less")
         check.rule(self.dst.dtype is self.src.dtype, "dst and src must have the same dtype",
                    "give dst the dtype of src")
         gathered = self.index.free_elements * GROUP * self.elements

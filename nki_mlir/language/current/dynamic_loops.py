@@ -183,6 +183,9 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
     for label, value in (("lower", lower), ("upper", upper)):
         require(isinstance(value, (VirtualRegister, int)), f"the {label} bound must be an int or a register",
                 fix="give a Python integer, or nisa.register_alloc")
+        require(not isinstance(value, int) or -1 << 31 <= value < 1 << 31,
+                f"the {label} bound is {shown(value)}, which a register of 32 bits cannot hold",
+                fix="nest two loops, or let one iteration do the work of several")
     require(isinstance(step, int) and not isinstance(step, bool) and step > 0,
             f"step must be a positive int, got {shown(step)}", fix="give a positive Python integer")
     counter = register_alloc(lower)

@@ -111,7 +111,8 @@ def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0:
 @instruction
 def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: object = None) -> None:
     """Set dst = src on chip. With ``dtype`` (of release 0.2) src is rounded to that dtype first."""
-    low.is_tensor(src, "tensor_copy", "src")
+    for label, tensor in (("dst", dst), ("src", src)):
+        low.is_tensor(tensor, "tensor_copy", label)
     with rounded(dst, "tensor_copy", dtype) as out:
         if not assignment.copied_at_once(out, src, e.engine_name(engine)):
             low.copy_on_chip(out, src, engine=e.engine_name(engine))

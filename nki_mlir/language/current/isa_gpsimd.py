@@ -51,7 +51,7 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
     if operands is None:
         return None
     *aligned_views, steps = operands
-    axes = (channel_multiplier, *(d.free for d in steps.dims[1:]))
+    axes = (integer(channel_multiplier, f"{op} channel_multiplier"), *(d.free for d in steps.dims[1:]))
     return Index(offset, {}, axes, aligned_views[0].shape), aligned_views
 
 
@@ -160,6 +160,8 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
     capacity = movement.GROUP * indices.shape[1]
     count = capacity if num_valid_indices is None else integer(num_valid_indices, f"{op} num_valid_indices")
+    require(1 <= count <= capacity, f"{op} num_valid_indices is {count}, and index has {capacity} for 16 partitions",
+            fix=f"use 1 to {capacity}")
     gathered = count * num_elem_per_idx
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:

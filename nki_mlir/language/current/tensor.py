@@ -319,7 +319,7 @@ class NkiTensor(OlderMethods):
     def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
         """Split dimensions (groups in ``src_pattern``), permute them, and merge them (groups in ``dst_pattern``)."""
-        pattern = dimension_pattern(src_pattern, dst_pattern, fixed_sizes or {}, self.ndim)
+        pattern = dimension_pattern(src_pattern, dst_pattern, {} if fixed_sizes is None else fixed_sizes, self.ndim)
         view = self
         for dim, extents in pattern.splits:
             view = view.reshape_dim(dim, extents)
