@@ -200,7 +200,7 @@ def test_passes_of_mlir__mistakes(capsys, text, message):
 
 @pytest.mark.parametrize("name, fix", [
     ("fuse-tiles", "run it on the module before, as the option --fuse-tiles, or use a pass"),
-    ("parallelise", "write parallelize, or use a pass"),
+    ("paralelize", "write parallelize, or use a pass"),
     ("nosuch", "use a pass"),
 ])
 def test_passes_of_the_cpu__mistakes(capsys, name, fix):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of attention, bags of embeddings and margins against PyTorch's operators, on random tensors of all
-forms."""
+"""Decompositions of attention, bags, margins and adaptive pools against PyTorch, on random tensors of all forms."""
 
 import random
 
@@ -11,6 +10,7 @@ torch = pytest.importorskip("torch")
 from nki_mlir.frameworks.torch_attention import ATTENTION  # noqa: E402       # it needs PyTorch
 from nki_mlir.frameworks.torch_bags import BAGS  # noqa: E402
 from nki_mlir.frameworks.torch_losses import LOSSES  # noqa: E402
+from nki_mlir.frameworks.torch_pools import POOLS  # noqa: E402
 
 aten = torch.ops.aten
 FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -91,3 +91,15 @@ def test_margins_of_several_classes(generator, shape, reduction):
         target = torch.tensor(rows).reshape(shape)
         for got, expected in zip(LOSSES[MARGIN](x, target, reduction), MARGIN(x, target, reduction), strict=True):
             torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("operator", [op for op in POOLS if "adaptive" in str(op) and "backward" not in str(op)], ids=str)
+def test_adaptive_pools_of_all_sizes(generator, operator):
+    rank = int(str(operator).partition("pool")[2][0])
+    for size in range(1, 10):
+        for count in range(1, 10):
+            x = torch.randn(2, 3, *[size, 4, 3][:rank], generator=generator)
+            arguments = x, [count, 3, 2][:rank]
+            got, expected = (r if isinstance(r, tuple) else (r,) for r in (POOLS[operator](*arguments), operator(*arguments)))
+            for a, b in zip(got, expected, strict=True):
+                torch.testing.assert_close(a, b)

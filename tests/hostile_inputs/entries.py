@@ -48,6 +48,9 @@ COMMANDS = {
     "nki-translate --to-nki-python FILE": (MODULE, ["translate", "--to-nki-python", "FILE"]),
     "nki-translate --mlir-to-bin FILE": (MODULE, ["translate", "--mlir-to-bin", "FILE", "-o", os.devnull]),
     "nki-lsp": (MODULE, ["language_server"]),
+    "nki-lsp, messages": (("message",), ["language_server"]),
+    "nki-run KERNEL --arg=FILE": (("array",), ["run", "--quiet", "KERNEL", "--arg", "FILE"]),
+    "nki-run KERNEL --arg=SHAPE=FILE": (("array",), ["run", "--quiet", "KERNEL", "--arg", "4x4xf32=FILE"]),
     "nki-run FILE (assembly)": (("assembly",), ["run", "--quiet", "FILE"]),
     "nki-translate --assemble FILE": (("assembly",), ["translate", "--assemble", "FILE", "-o", os.devnull]),
     "nki-run FILE (binary)": (("binary",), ["run", "--quiet", "FILE"]),
@@ -61,9 +64,9 @@ COMMANDS = {
     "nki-opt KERNEL OPTION": (("option",), ["opt", "FILE"]),
 }
 ENDING = {"module": ".mlir", "graph": ".mlir", "assembly": ".nkiasm", "binary": ".neff", "python": ".py", "config": ".txt",
-          "option": ".py", "kernel": ".py", "assignment": ".toml"}
+          "option": ".py", "kernel": ".py", "assignment": ".toml", "array": ".npy", "message": ".txt"}
 START = {"module": "module {}", "graph": "module {}", "assembly": "", "binary": "", "python": "", "config": "", "option": "",
-         "kernel": "", "assignment": ""}
+         "kernel": "", "assignment": "", "array": "", "message": ""}
 KERNEL = b"import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n    return nl.load(x)\n"
 ENTRIES: dict[str, tuple[tuple[str, ...], list[str]]] = {
     **{name: (kinds, [sys.executable, "-c", f"from nki_mlir.cli.entry import command\nimport sys\nsys.argv[0] = 'nki'\n"
@@ -98,10 +101,13 @@ def run(entry: str, kind: str, content: bytes, folder: Path) -> Ended:
     file = folder / f"input{ENDING[kind]}"
     options = content.decode().split("\n") if kind == "option" and content else []
     file.write_bytes(KERNEL if kind == "option" else content)
-    names = {"FILE": str(file) + (":f" if kind in ("option", "kernel") else ""), "FOLDER": str(folder)}
+    kernel = folder / "kernel.py"
+    kernel.write_bytes(KERNEL)
+    name = str(file) + (":f" if kind in ("option", "kernel") else "")
+    names = {"FILE": name, "FOLDER": str(folder), "KERNEL": f"{kernel}:f", "4x4xf32=FILE": f"4x4xf32={name}"}
     words = [names.get(word, word) for word in ENTRIES[entry][1]]
     received = folder / "received"
-    received.write_bytes(session(file) if entry == "nki-lsp" else b"")
+    received.write_bytes(session(file) if entry == "nki-lsp" else content if kind == "message" else b"")
     environment = {**os.environ, "NKI_MLIR_CACHE": "off", "PYTHONPATH": str(ROOT)}
     environment.pop("NKI_MLIR_TRACEBACK", None)
     with open(received, "rb") as source, open(folder / "errors", "w+b") as errors:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hostile inputs by kind: modules, graphs, assembly, binaries, Python to read or to run, configs, assignments, options.
+"""Hostile inputs by kind: modules, graphs, assembly, binaries, Python, configs, assignments, options, arrays, messages.
 
 ``python -m tests.hostile_inputs.situations FOLDER`` writes them to files, for a process that measures others and stays small.
 """
 
 import base64
+import io
 import json
 import random
 import struct
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -211,6 +213,17 @@ RUN = {name: KERNEL.format(body) for name, body in IN_KERNELS.items()} | {
     "a kernel that is another object": KERNEL.format("pass") + "f = Liar()\n",
     "a decorator that returns nothing": "def nothing(f): return None\n@nothing\ndef f(x): pass\n",
 }
+SOURCE = KERNEL.format("pass")
+RUN |= {
+    **{f"coded as {codec}": f"# coding: {codec}\n{SOURCE}" for codec in (
+        "utf-16", "utf-7", "punycode", "idna", "undefined", "rot13", "zlib", "unicode_escape", "no-such-codec")},
+    "a mark and another coding": b"\xef\xbb\xbf# coding: latin-1\n" + SOURCE.encode(), "UTF-16": SOURCE.encode("utf-16"),
+    "a byte of zero at the end": SOURCE + "\0", "carriage returns": SOURCE.replace("\n", "\r"),
+    "other ends of lines": SOURCE.replace("    return", "    # \u2028\x85\x0c\x1c\n    return x.absent"),
+    "one line of comments": f"{SOURCE}# {'a' * 8_000_000}\n", "a name of half a megabyte": SOURCE.replace("Outside", "n" * 500_000),
+    "a file that is missing": KERNEL.format("open('/no-such-file')"), "a full disk": KERNEL.format("raise OSError(28, 'full')"),
+    "its own file as input": KERNEL.format("open(__file__).read()"), "an endless file": KERNEL.format("open('/dev/zero').read(9)"),
+}
 ASSIGNMENT = "name = 'a'\nkernel = 'f'\nreference = 'r.py:f'\n"
 ASSIGNMENTS = {
     "parts of a key": "a." * 20_000 + "b = 1\n", "parts of a quoted key": "'a'." * 20_000 + "b = 1\n",
@@ -235,9 +248,80 @@ OPTIONS = {
     "brackets": ["--arg", "(" * 100_000], "a seed of digits": ["--arg", "4x4xf32=random:" + "9" * 5_000],
     "dimensions": ["--arg", "1x" * 50_000 + "f32"],
 }
+
+
+# -- arrays, messages --------------------------------------------------------------------------------------------------
+def array(header: str | bytes, data: bytes = b"", version: int = 1) -> bytes:
+    """Return an array's file of a format version with any header."""
+    raw = header.encode() if isinstance(header, str) else header
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(raw)) + raw + data
+
+
+def of(dtype: str, shape: str, size: int = 64) -> bytes:
+    return array(f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}\n", bytes(size))
+
+
+def packed(*arrays: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, content in enumerate(arrays):
+            archive.writestr(f"../x{number}.npy", content)
+    return file.getvalue()
+
+
+PICKLE = b"cos\nabort\n(tR."                            # a call of os.abort
+ARRAYS = {
+    "terabytes": of("'<f4'", "(1000000000000, 4)"), "elements beyond 64 bits": of("'<f4'", "(9223372036854775807, 9223372036854775807)"),
+    "a negative size": of("'<f4'", "(-4, 4)"), "a size that is a bool": of("'<f4'", "(True, 4)"), "axes": of("'<f4'", f"({'1, ' * 20_000})"),
+    "65 axes": of("'<f4'", f"({'1, ' * 65})"), "minus signs": of("'<f4'", f"({'-' * 60_000}4, 4)"), "brackets": of("[" * 3_000 + "]" * 3_000, "(4, 4)"),
+    "objects": array("{'descr': '|O', 'fortran_order': False, 'shape': (4, 4), }\n", PICKLE), "a pickle": PICKLE,
+    "texts of megabytes": of("'<U1000000'", "(4, 4)"), "texts of nothing": of("'<U0'", "(4, 4)"), "records": of("[('a', '<f4'), ('b', '<i4')]", "(4, 4)", 128),
+    "bytes without a type": of("'|V4'", "(4, 4)"), "times": of("'<M8[ns]'", "(4, 4)", 128), "numbers of 16 bytes": of("'<f16'", "(4, 4)", 256),
+    "complex numbers": of("'<c8'", "(4, 4)", 128), "big-endian numbers": of("'>f4'", "(4, 4)"), "too few bytes": of("'<f4'", "(4, 4)", 10),
+    "too many bytes": of("'<f4'", "(4, 4)", 4_000_000), "a header of gigabytes": b"\x93NUMPY\x02\0\xff\xff\xff\xff{", "not UTF-8": array(b"\xff" * 64, version=3),
+    "code in the header": array("__import__('os').abort()"), "only the magic number": b"\x93NUMPY", "zero bytes": b"\0" * 1_000_000, "empty": b"",
+    "an archive": packed(of("'<f4'", "(4, 4)")), "an archive of objects": packed(array("{'descr': '|O', }", PICKLE)),
+    "an archive of 100 MB": packed(of("'<f4'", "(1024, 24414)", 100_000_000)), "many arrays": packed(*[b""] * 20_000), "half an archive": packed(b"")[:40],
+}
+
+
+def message(body: object) -> bytes:
+    data = json.dumps(body).encode()
+    return b"Content-Length: %d\r\n\r\n%s" % (len(data), data)
+
+
+def notice(method: str, **parameters: object) -> bytes:
+    return message({"jsonrpc": "2.0", "method": method, "params": parameters})
+
+
+OPENED = message({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
+FILE = {"uri": "file:///a.mlir"}
+TEXT = OPENED + notice("textDocument/didOpen", textDocument=FILE | {"text": "module {}"})
+ENDED = message({"jsonrpc": "2.0", "id": 2, "method": "shutdown"}) + notice("exit")
+MESSAGES = {
+    **{f"a length of {name}": b"Content-Length: " + length + b"\r\n\r\n{}" + ENDED for name, length in {
+        "15 digits": b"999999999999999", "100,000 digits": b"9" * 100_000, "4 GB": b"4294967296", "less than 0": b"-5", "a float": b"1e3",
+        "a sign": b"+2", "an underscore": b"1_0", "another script": "٣".encode(), "nothing": b""}.items()},
+    "two lengths": b"Content-Length: 2\r\nContent-Length: 9999\r\n\r\n{}" + ENDED, "no length": b"a: 1\r\n\r\n{}" + ENDED, "no header": b"a\r\n\r\n{}",
+    "a header without an end": b"a" * 20_000_000, "a million headers": b"a: b\r\n" * 1_000_000, "line feeds alone": (OPENED + ENDED).replace(b"\r", b""),
+    "brackets": b"Content-Length: 200000\r\n\r\n" + b"[" * 200_000 + ENDED, "digits": b"Content-Length: 100000\r\n\r\n" + b"9" * 100_000 + ENDED,
+    "not UTF-8": b"Content-Length: 4\r\n\r\n\xff\xfe\xfd\xfc" + ENDED, "no objects": b"".join(map(message, ([], [1], 5, None, "a", True))) + ENDED,
+    "odd methods": OPENED + b"".join(message({"id": i, "method": m, "params": p}) for i, m, p in [({}, "a", {}), (3, 7, {}), (
+        [1], None, 5), (1e999, "textDocument/hover", "x"), ("a" * 100_000, "textDocument/hover", [])]) + ENDED,
+    "odd files": OPENED + b"".join(notice("textDocument/didOpen", textDocument={"uri": uri, "text": "module {"}) for uri in [
+        "", "file://", "http://a/b", "file:///dev/zero", "file:///%00", "\ud800", 5, None, "file:///" + "a" * 100_000]) + ENDED,
+    "odd texts": OPENED + b"".join(notice("textDocument/didOpen", textDocument=FILE | {"text": text}) for text in [
+        None, 5, ["a"], "\ud800", "\0" * 1_000]) + ENDED,
+    "odd changes": TEXT + b"".join(notice("textDocument/didChange", textDocument=FILE, contentChanges=changes) for changes in [
+        None, 5, [], [5], [{"range": {}}], [{"text": 5}], [{"range": {"start": {"line": -1, "character": 0}, "end": {
+            "line": 10 ** 20, "character": 0}}, "text": "x"}]]) + ENDED,
+    "odd positions": TEXT + message({"id": 3, "method": "textDocument/hover", "params": {"textDocument": FILE, "position": {
+        "line": -5, "character": 10 ** 30}}}) + ENDED,
+    "an end without a beginning": ENDED, "no end": TEXT, "half a message": OPENED[:30], "empty": b"",
+}
 INPUTS: dict[str, Mapping[str, str | bytes | list[str]]] = {
     "module": MODULES, "graph": GRAPHS, "assembly": ASSEMBLY, "binary": BINARIES, "python": SOURCES, "kernel": RUN,
-    "config": CONFIGS, "assignment": ASSIGNMENTS, "option": OPTIONS}
+    "config": CONFIGS, "assignment": ASSIGNMENTS, "option": OPTIONS, "array": ARRAYS, "message": MESSAGES}
 
 
 def write(folder: Path) -> None:
