@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import pathlib
+import stat
 import sys
 import threading
 from types import FrameType, TracebackType
@@ -24,9 +25,12 @@ LARGE = 1 << 24         # bytes: larger files are compared by size and time of t
 
 
 def state_of_file(path: str) -> object:
-    """Return a comparable state of a file's contents; None if no file can be read."""
+    """Return a comparable state of a file's contents; None if no file can be read. The state of a device or pipe, which
+    has no end and returns other bytes each time, equals no other state."""
     try:
         status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            return object()
         if status.st_size > LARGE:
             return status.st_size, status.st_mtime_ns, status.st_ino
         with io.FileIO(path) as file:

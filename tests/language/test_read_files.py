@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from nki_mlir.language import read_files
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.kernel import Kernel
 from nki_mlir.language.read_files import FilesRead, state_of_file
 
 
@@ -123,6 +125,23 @@ def test_replacements_of_open_stay(file, monkeypatch):
         io.open = replacement
     assert io.open is replacement and builtins.open is original
     io.open = original
+
+
+def test_states_of_what_has_no_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        assert state_of_file(path) != state_of_file(path)
+
+
+def test_a_kernel_that_reads_a_device__reads_it_in_each_call():
+    def kernel(x):
+        with open("/dev/urandom", "rb") as device:
+            number = int.from_bytes(device.read(2), "little")
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) + number)
+        return out
+    jitted = Kernel(kernel)
+    assert len({float(jitted(np.zeros((1, 1), np.float32))[0, 0]) for _ in range(4)}) > 1
 
 
 def test_states_of_files(file, monkeypatch):
