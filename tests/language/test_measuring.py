@@ -45,6 +45,13 @@ def test_benchmark_gives_the_result_and_a_latency():
     assert 1 < latency.get_latency_percentile(50) < 100      # two transfers of 32 KiB and one activation
 
 
+def test_benchmark_takes_arguments_by_keyword():
+    kernel = nki.benchmark(exponential)
+    np.testing.assert_allclose(kernel(x=DATA), np.exp(DATA), rtol=1e-5)
+    figures = kernel.benchmark_result.full_results
+    assert list(figures["latency"]) == ["0", "1", "10", "25", "50", "90", "99", "100"]
+
+
 def test_benchmark_grows_with_the_work():
     kernel = nki.benchmark(exponential)
     kernel(DATA)

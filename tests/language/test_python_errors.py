@@ -14,9 +14,17 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.lowered import UnnamedOption
-from nki_mlir.language.python_errors import fix_of
+from nki_mlir.language.python_errors import fix_of, with_fix
 
 X = np.arange(16, dtype=np.float32).reshape(4, 4)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+def test_a_fix__is_noted_once():
+    error = NameError("name 'np' is not defined")
+    assert with_fix(with_fix(error)) is error
+    assert error.__notes__ == ["fix: import it: import numpy as np"]
+    assert not hasattr(with_fix(NameError("of a program")), "__notes__")
 
 
 def assigned_in_a_branch(x):
