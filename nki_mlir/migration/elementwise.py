@@ -15,7 +15,7 @@ import libcst as cst
 
 from nki_mlir.language.functions import BITWISE, MODULI, UNARY, VERDICTS
 from nki_mlir.migration import terms
-from nki_mlir.migration.added_functions import NUMBER, QUOTIENT
+from nki_mlir.migration.added_functions import NUMBER, QUOTIENT, ROWS
 from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown, promoted
 from nki_mlir.migration.operand_masks import OperandMasks
@@ -69,7 +69,8 @@ class ElementwiseTexts(OperandMasks):
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
                     named = self.wide_operand(wide[0]) if "?" in wide[1].shape else wide[0]
-                    text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], named)})"
+                    tile = f"{ROWS}({narrow[0]})" if narrow[1].base and wide[1].rank == 2 else narrow[0]
+                    text = f"{self.nl}.broadcast_to({tile}, {self.shape_text(wide[1], named)})"
                     return (text, named, second) if narrow is left else (named, text, first)
             return a, b, first if first.shape is not None else second
         a, first = self.column(a, first, len(second.shape))

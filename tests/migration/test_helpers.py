@@ -354,10 +354,11 @@ def kernel(x, y):
     return out
 """
     new = new_text(text)
-    assert new.count("rotated(") == 2 and "nl.broadcast_to(other, wide.shape)" in new
+    assert new.count("rotated(") == 2 and "nl.broadcast_to(as_rows(other), wide.shape)" in new
     x, y = RANDOM[:128].reshape(64, 2, 16), RANDOM[:64]
-    wanted = np.concatenate([-x[..., 8:], x[..., :8]], axis=-1) * y[:, None]
-    np.testing.assert_array_equal(value(new, "kernel", (x, y)), wanted)
+    turned, column = np.concatenate([-x[..., 8:], x[..., :8]], axis=-1), np.ascontiguousarray(y[:, 0])
+    np.testing.assert_array_equal(value(new, "kernel", (x, y)), turned * y[:, None])
+    np.testing.assert_array_equal(value(new, "kernel", (x, column)), turned * column[:, None, None])
 
 
 EDGES = """def edge(i, size, limit, inner=None):
