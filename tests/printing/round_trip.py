@@ -120,7 +120,9 @@ def judge(tally: Tally, form: Form, name: str, program: Program, launched: Any,
                 tally.rules[f"{name} {told[-1]}"] += 1
         if again is not None and form.within is not None:
             arrays = list(program.arrays.values())
-            cause = differing(instructions(launched, arguments or arrays), instructions(again, arrays), form.within)
+            counts = (instructions(kernel, values, merge=form.options == PLACED)
+                      for kernel, values in ((launched, arguments or arrays), (again, arrays)))
+            cause = differing(*counts, form.within)
             tally.stages["counts"] += not cause
             if cause:
                 reasons = limits(launched, arguments or arrays)
@@ -164,7 +166,7 @@ def show(name: str, seed: int, number: int) -> None:
     text = printed(launched, arrays, **form.options)
     print(program.text, text, sep="\n")
     for kernel in launched, form.read(text, program.grid):
-        print(dict(instructions(kernel, arrays)))
+        print(dict(instructions(kernel, arrays, merge=form.options == PLACED)))
 
 
 def main() -> int:
