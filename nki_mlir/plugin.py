@@ -69,7 +69,12 @@ def __dir__() -> list[str]:
 def load(module: str) -> list[Extension]:
     """Load a plugin that is not installed, as ``--load-plugin`` does, and return its extensions.
 
-    Its operations must be loaded before the first kernel is captured.
+    Arguments:
+        module: the name of the plugin's module, which has the table ``NKI_MLIR_PLUGIN``
+
+    Errors:
+        ``BrokenPlugin`` if the module cannot be imported, ``PluginVersion`` if it is for another version of the
+        interface. A plugin with operations must be loaded before the first kernel is captured.
     """
     from nki_mlir import extensions  # start-up: imported on first use
     from nki_mlir.dialects import catalog

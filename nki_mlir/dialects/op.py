@@ -373,7 +373,8 @@ O = TypeVar("O", bound=Op)
 
 
 def changed(op: O, tile: Callable[[Tile], Tile] | None, /, **fields: object) -> O:
-    """Copy an operation with each tile, where ``tile`` is a function, and the given fields replaced."""
+    """Return a copy of an operation in which ``fields`` replace attributes and, unless ``tile`` is None, ``tile(t)``
+    replaces each tile t."""
     copy = object.__new__(type(op))
     values = copy.__dict__
     values.update(op.__dict__)

@@ -39,6 +39,10 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
         cls: a subclass of NisaOp
         does: a sentence for ``help()``
         parameters: parameters whose name differs from their field's: parameter="field"
+
+    Errors:
+        A class without a tile ``dst`` that it only writes, without tiles that it reads, or with attributes that are
+        neither numbers nor names is an error.
     """
     check_class(cls)
     names = {field: parameter for parameter, field in parameters.items()}

@@ -72,7 +72,7 @@ def test_cores_are_chosen_before_the_first_kernel(neff):
     runtime.configure(visible_cores=[0, 2])
     assert runtime.Spike.get_visible_neuron_core_count() == 2
     runtime.SpikeModel.load_from_neff(neff)
-    with pytest.raises(RuntimeError, match="cores are chosen before the first kernel is loaded"):
+    with pytest.raises(RuntimeError, match="cores must be chosen before the first kernel is loaded"):
         runtime.configure(visible_cores=[0])
 
 

@@ -1630,10 +1630,10 @@ def sequential_range(start, stop=None, step=1) -> Any:
         step: the increment, not 0
 
     Result:
-        A range; the loop unrolls.
+        A range, whose loop unrolls; for bounds in registers a dynamic_range.
 
     Errors:
-        Bounds that are not integers are errors.
+        Bounds that are neither integers nor registers are errors.
         The message names the line of the call.
     """
 

@@ -26,7 +26,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     target = getattr(importlib.import_module(MODULES[module]), name, None)
     if target is None:
         raise NkiTypeError(f"{name}() is called in a form of the beta generation, which this function does not have",
-                           fix="see help() of it for the form of this generation").here()
+                           fix=f"call it as {function.title}{function.newest.text}").here()
     if module == "nki.isa" and not arguments.keys() & {*WRITTEN, "reduce_cmd"} and drops_result(user_frame()):
         raise NkiTypeError(f"{name} is called without dst, and its result is not used",
                            fix=f"pass the tile that it writes first: {function.title}{function.newest.text}",

@@ -236,7 +236,8 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
             flat.append(scratch)
         views = dma_views(dst, *flat)
     if views is None:
-        invalid(f"dma_compute has operands of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}",
+        shapes = [list(tensor.shape) for tensor in (dst, lhs, rhs)]
+        invalid("dma_compute takes operands of one shape, got {}, {} and {}".format(*shapes),
                 fix="give all operands the same shape")
     emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
 

@@ -306,7 +306,7 @@ def configure(visible_cores: Sequence[int]) -> None:
     if any(type(core) is not int or core < 0 for core in visible_cores):
         raise ValueError(f"cores must be numbers of 0 or more, got {list(visible_cores)}")
     if _started:
-        raise SpikeError(what="cores are chosen before the first kernel is loaded", fix="call reset() first")
+        raise SpikeError(what="cores must be chosen before the first kernel is loaded", fix="call reset() first")
     os.environ[CORES] = ",".join(map(str, visible_cores))
 
 
@@ -412,7 +412,7 @@ def bytes_of(tensor: SpikeTensor, offset: int, size: int | None) -> np.ndarray:
     flat = tensor.tensor_ref.reshape(-1).view(np.uint8)
     end = len(flat) if size is None else offset + size
     if not 0 <= offset <= end <= len(flat):
-        raise SpikeError(what=f"bytes {offset} to {end} of a tensor of {len(flat)} bytes",
+        raise SpikeError(what=f"bytes {offset} to {end} are not in a tensor of {len(flat)} bytes",
                          fix="name bytes that the tensor has")
     part: np.ndarray = flat[offset:end]
     return part

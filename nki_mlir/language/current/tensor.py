@@ -219,7 +219,7 @@ class NkiTensor(OlderMethods):
         """Return a gather view of an HBM tensor: one row for each value of ``vector_offset``."""
         self.check_rows(dim, vector_offset, "vector_select takes dimension 0", "put that dimension first with permute")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
-                "vector_select needs the largest stride in dimension 0",
+                f"vector_select needs the largest stride in dimension 0, got strides {list(self.strides)}",
                 fix="copy the tensor in the order of its shape first")
         indirection = Indirection("vector", vector_offset, self.strides[0], self.shape[0])
         return self.like(shape=(vector_offset.shape[0], *self.shape[1:]), indirection=indirection)
@@ -238,7 +238,7 @@ class NkiTensor(OlderMethods):
                   wanted=(*self.shape[:dim], size, *self.shape[dim + 1:]))
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view",
                 fix=f"copy the row to {size} partitions with nl.broadcast_to(row, shape=...)")
-        require(size >= 1, f"broadcast of a dimension to {size} elements", fix="give 1 or more")
+        require(size >= 1, f"a dimension cannot be broadcast to {size} elements", fix="give 1 or more")
         return self._replaced(dim, dim + 1, [size], [0])
 
     @reported

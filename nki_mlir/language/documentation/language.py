@@ -165,8 +165,10 @@ PAGES: dict[str, Page] = {
     "affine_range": Page((), {}, "A loop whose iterations may run in any order. | A range; the loop unrolls.",
                          "A write, other than +=, to a tensor from outside of the loop at an index without its "
                          "variable is an error. | Bounds that are not integers are errors."),
-    "sequential_range": Page((), {}, "A loop whose iterations run in order. | A range; the loop unrolls.",
-                             "Bounds that are not integers are errors."),
+    "sequential_range": Page((), {}, "A loop whose iterations run in order. | A range, whose loop unrolls; for bounds "
+                             "in registers a dynamic_range.",
+                             "Bounds that are not integers are errors. | Bounds that are neither integers nor "
+                             "registers are errors."),
     "static_range": Page((), {}, "A loop that unrolls: its variable is a Python int.",
                          "Bounds that are not integers are errors."),
     "dynamic_range": Page((), {"start": "the first value, or without stop the number of values: an int or a register",
