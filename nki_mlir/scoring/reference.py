@@ -254,7 +254,7 @@ def difference(expected: np.ndarray, actual: np.ndarray, tolerance: dict[str, fl
         if ratio > tolerance["relative_l2"]:
             allowed_ratio = tolerance["relative_l2"]
             over = error > allowed_ratio * size / error.size ** 0.5
-            return (f"relative L2 error {ratio:.3g}, allowed {allowed_ratio:.3g}; most at "
+            return (f"relative L2 error {ratio:.3g}, allowed {allowed_ratio:.3g}; the largest error: "
                     f"{at_first(error == error.max(), expected, actual, int(over.sum()))}")
     if "absolute" in tolerance or "relative" in tolerance:
         allowed = tolerance.get("absolute", 0.0) + tolerance.get("relative", 0.0) * np.abs(want)

@@ -30,7 +30,7 @@ def test_candidate(name, scorer, references):
 def test_difference__counts_the_elements_beyond_the_tolerance():
     expected, actual = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.5, 3.25, 4.0], np.float32)
     assert difference(expected, actual, {"relative_l2": 1e-3}) == (
-        "relative L2 error 0.102, allowed 0.001; most at element [1] is 2.5, expected 2.0 (2 of 4 elements)")
+        "relative L2 error 0.102, allowed 0.001; the largest error: element [1] is 2.5, expected 2.0 (2 of 4 elements)")
 
 
 def test_hidden_seeds__are_those_of_the_candidate(references):
