@@ -16,7 +16,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.runtime import host, jit, object_cache
-from nki_mlir.targets.runtime.machine import thunk
+from nki_mlir.targets.runtime.machine import machine, thunk
 from nki_mlir.targets.runtime.object_file import (
     LOADED,
     PAGE,
@@ -60,6 +60,7 @@ def run(folder: Path, before: str = "", **environment: str) -> tuple[bytes, int,
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    machine()                           # a process compiles it once, so it would write its code into one test's cache
     monkeypatch.setenv("NKI_MLIR_CACHE", "on")
     monkeypatch.setenv("NKI_MLIR_CACHE_DIR", str(tmp_path))
     return tmp_path / "objects"
