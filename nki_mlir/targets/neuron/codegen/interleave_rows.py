@@ -10,7 +10,7 @@ There are half as many transfers, of as many runs of twice the length, for which
 joined iterations change places, so the pass applies to loops whose instructions compute each partition by itself,
 equally in all partitions, and whose transfers move complete adjacent rows. It joins 2, 4 or 8 iterations, up to runs of
 a page of HBM, if the transfers or their triggers take less time by the machine's costs, and if at least ``least``
-iterations remain.
+iterations remain. It leaves loops whose engines take longer than the transfers: longer iterations overlap less.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.machine import Machine
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
@@ -219,7 +219,19 @@ def joined_iterations(loop: Loop, rows: dict[InstructionStep, RowTransfer], tran
               and longest * count <= costs.page_bytes
               and each * count * IN_FLIGHT <= machine.sbuf_bytes_per_partition]
     best = min(counts, key=took, default=1)
-    return best if best > 1 and took(best) < took(1) * GAIN else 1
+    return best if best > 1 and took(best) < took(1) * GAIN and computing_ns(loop, machine) < took(1) else 1
+
+
+def computing_ns(loop: Loop, machine: Machine) -> float:
+    """Return ns that the instructions of an iteration take if all engines that may run one of them share their time
+    evenly."""
+    total, engines = 0.0, set[Engine]()
+    for step in steps_in(loop.body):
+        if not step.op.queued:
+            total += step.op.busy_ns(machine)
+            is_open = step.op.engine == Engine.UNKNOWN.value
+            engines.update(step.op.shared_engines if is_open else (), (step.op.runs_on,))
+    return total / max(len(engines), 1)
 
 
 # -- the joined loop ---------------------------------------------------------------------------------------------------

@@ -71,10 +71,24 @@ def positions(x, factors):
     return y
 
 
+@nki.jit
+def power(x, factors):
+    """Each element to the power of 17: the vector and the GpSimd engine take longer than the transfers."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = slice(128 * i, 128 * i + 128)
+        tile = result = nl.load(x[rows])
+        for _ in range(16):
+            result = nl.multiply(result, tile)
+        nl.store(y[rows], result)
+    return y
+
+
 @pytest.mark.parametrize(("kernel", "tiles", "columns", "dtype", "joins"), [
     (normalized, 67, 64, np.float32, True), (normalized, 64, 96, ml_dtypes.bfloat16, True),
     (nested, 64, 16, np.float32, False), (by_partition, 64, 64, np.float32, False),
-    (transposes, 64, 64, np.float32, False), (positions, 64, 64, np.float32, False)])
+    (transposes, 64, 64, np.float32, False), (positions, 64, 64, np.float32, False),
+    (power, 64, 64, np.float32, False)])
 def test_values_and_transfers(kernel, tiles, columns, dtype, joins):
     rng = np.random.default_rng(1)
     arrays = (rng.standard_normal((128 * tiles, columns)).astype(dtype), rng.standard_normal((1, columns)).astype(dtype))
