@@ -57,6 +57,22 @@ def test_unary(on, name):
           atol=2e-6)
 
 
+def test_load__of_an_array_without_dimensions(on):
+    def kernel(x, scale):
+        tile, factor = nl.load(x), nl.load(scale)
+        again = nl.load(scale.ap([[1, 1], [1, 1]]))
+        assert factor.shape == again.shape == (1, 1)
+        nisa.tensor_scalar(tile[0:1], tile[0:1], nl.multiply, factor, op1=nl.add, operand1=again)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, tile)
+        return out
+
+    x = floats(4, 6)
+    expected = x.copy()
+    expected[0] = x[0] * np.float32(3) + np.float32(3)
+    np.testing.assert_array_equal(run(on, kernel, x, np.array(3.0, np.float32)), expected)
+
+
 @pytest.mark.parametrize("name, formula", [("log", np.log), ("sqrt", np.sqrt), ("rsqrt", lambda x: 1 / np.sqrt(x))])
 def test_unary_of_positive_numbers(on, name, formula):
     x = np.abs(floats(16, 20)) + 0.1

@@ -113,8 +113,9 @@ globals().update(ELEMENTWISE)
 @reported
 @repeatable
 def load(src: NkiTensor, dtype: object) -> NkiTensor:
-    """Load an HBM tensor into a new SBUF tile."""
+    """Load an HBM tensor into a new SBUF tile. A tensor without dimensions is a tile of shape (1, 1)."""
     in_hbm("load", "src", src)
+    src = src if src.ndim else src.reshape((1, 1))
     low.check_partitions(src.shape[0], "load", "src")
     tile = low.allocate(src.shape, result_type(dtype, src))
     assignment.dma(tile, src, op="load")

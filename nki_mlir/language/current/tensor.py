@@ -399,7 +399,8 @@ class NkiTensor(OlderMethods):
                 "only one of scalar_offset and vector_offset can be given", fix="leave one of them out")
         if scalar_offset is not None or vector_offset is not None:
             self.check_direct("ap")
-        base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
+        *outer, last = self.base or (1,)                # a tensor without dimensions has one element
+        base = *outer, last * self.dtype.itemsize // kind.itemsize
         indirection = None
         if scalar_offset is not None:
             one_index(scalar_offset, "scalar_offset", "ap")

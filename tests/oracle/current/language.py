@@ -139,7 +139,7 @@ def random_seed(seed: NkiTensor) -> None:
 
 # -- movement (6.2) --------------------------------------------------------------------------------------------------------
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
-    result = ndarray(src.shape, src.dtype if dtype is None else dtype)
+    result = ndarray(src.shape or (1, 1), src.dtype if dtype is None else dtype)
     transfers.dma_copy(result, src)
     return result
 
