@@ -31,6 +31,7 @@ from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.loops_in_branches import move_loops_into_branches
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.partial_fills import unroll_partly_dead
+from nki_mlir.printing.run_time_addresses import read_numbers_from_tiles
 from nki_mlir.printing.source_loops import follow_source
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
@@ -53,6 +54,8 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         is_by_operation = is_graph(copy)
         if is_by_operation or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
+        if is_by_operation:
+            read_numbers_from_tiles(copy)
         _erase_checks(copy)
         divide_transposes(copy)
         _resolve_masks(copy, moves_rows=in_python)
