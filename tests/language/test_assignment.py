@@ -115,6 +115,29 @@ def test_assign__value_used_again(on):
     check(on, kernel_of(body), x * 4, x)
 
 
+@pytest.mark.parametrize("dtype", [nl.float32, nl.bfloat16], ids=str)
+@pytest.mark.parametrize("between", ["the operand changes", "it is stored", "another tile is filled"])
+def test_assign__a_result_behind_another_operation(on, between, dtype):
+    """Only the last operation can write its result to another tile instead, in the dtype of that tile."""
+    @nki.jit
+    def kernel(x):
+        first, second = (nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+        nl.store(first, 0.0)
+        tile, t = nl.load(x), nl.ndarray((16, 8), dtype)
+        y = nl.multiply(tile, 2)
+        if between == "the operand changes":
+            tile[...] = 5.0
+        elif between == "it is stored":
+            nl.store(first, y)
+        else:
+            nisa.memset((16, 8), 3.0, nl.float32)
+        t[...] = y
+        nl.store(second, nl.add(t, y, dtype=nl.float32))
+        return first, second
+    x = numbers(16, 8)
+    check(on, kernel, (x * 2 if between == "it is stored" else np.zeros_like(x), x * 4), x)
+
+
 def test_assign__evaluates_the_subscript_once(on):
     calls = []
 
