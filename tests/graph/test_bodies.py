@@ -122,18 +122,18 @@ NEAR = [sign * (1 << 24) + k for sign in (1, -1) for k in (-2, -1, 0, 1, 2)]
 
 
 def test_comparisons_with_small_constants__are_exact_and_take_one_instruction():
-    values = np.array(edges(INT32) + NEAR, np.int32)
+    values, with_neighbors = np.array(edges(INT32) + NEAR, np.int32), range(1 - (1 << 24), 1 << 24)
     for bound in (0, 1, -1, 999, -1000, 65536, *NEAR):
         for name, meaning in COMPARED.items():
             for node, expected in ((compared(name, Input(INT32, 0), Constant(INT32, bound)), meaning(values, bound)),
                                    (compared(name, Constant(INT32, bound), Input(INT32, 0)), meaning(bound, values))):
                 np.testing.assert_array_equal(computed(node, values), expected, f"{name} {bound}")
-                assert (sum(isinstance(n, Alu) for n in below(node)) == 1) is (abs(bound) < 1 << 24), (name, bound)
+                assert (sum(isinstance(n, Alu) for n in below(node)) == 1) is (bound in with_neighbors), (name, bound)
 
 
 def test_values_between_small_constants__are_exact_and_take_one_instruction():
     values = np.array(edges(INT32) + NEAR, np.int32)
-    bounds = [0, 1, -1, 999, -70000, 1 << 31 - 1, *NEAR]
+    bounds, exact = [0, 1, -1, 999, -70000, (1 << 31) - 1, *NEAR], range(-(1 << 24), (1 << 24) + 1)
     extreme = {"maximum": np.maximum, "minimum": np.minimum}
     for inner, outer in (("maximum", "minimum"), ("minimum", "maximum")):
         for a in bounds:
@@ -144,7 +144,7 @@ def test_values_between_small_constants__are_exact_and_take_one_instruction():
                 for each in (with_exact_extremes(node), with_exact_extremes(turned)):
                     np.testing.assert_array_equal(computed(each, values), expected, f"{inner} {a} {outer} {b}")
                     at_once = {n.fn for n in below(each) if isinstance(n, Alu)} == {inner, outer}
-                    assert at_once is (max(abs(a), abs(b)) <= 1 << 24), (a, b)
+                    assert at_once is (a in exact and b in exact), (a, b)
 
 
 def test_a_position_without_axes__is_a_constant():
