@@ -9,7 +9,7 @@ FIRST = ORDERS[0], SECOND
 
 
 def search(orders: tuple[Order, ...] = (*FIRST, *ORDERS[1:]), target: str = "trn2") -> OrderSearch:
-    return OrderSearch(orders, len(FIRST), CHANGES, EngineChoice(machine_named(target)).alike)
+    return OrderSearch(orders, len(FIRST), CHANGES, EngineChoice(machine_named(target)).canonical)
 
 
 def remaining(orders: OrderSearch) -> list[Order]:
@@ -52,7 +52,7 @@ def test_search__has_no_changes_without_an_order_that_has_room() -> None:
 
 def test_search_without_changes__computes_the_orders_as_they_are() -> None:
     limited = Order(loads=85), *FIRST
-    orders = OrderSearch(limited, 1, [], EngineChoice(machine_named("trn2")).alike)
+    orders = OrderSearch(limited, 1, [], EngineChoice(machine_named("trn2")).canonical)
     assert orders.next() == limited[0]
     orders.record(FIRST[0], 10.0)
     assert remaining(orders) == [*limited[1:]]
