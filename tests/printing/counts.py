@@ -49,14 +49,14 @@ TRANSFERS = LoadOp, StoreOp, DmaCopyOp
 SUMS_IN_REGISTERS = "nisa.tensor_scalar_reduce", "nisa.tensor_scalar_cumulative"
 
 
-def instructions(launched, arrays, merge: bool = False) -> Counter[str]:
+def instructions(launched, arrays, merge: bool = True) -> Counter[str]:
     """How many of each instruction engines and queues run, for all programs of a launch.
 
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
     capture of the current generation adds, nor what computes elements that nothing reads, which no text has. The code
-    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that. Equal
-    instructions in another order may differ in which of them the search for the fastest order merges, so without
-    ``merge`` it merges none. A text with its placement has what was merged.
+    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that. Without
+    ``merge`` it is the code before the search for the fastest order merges instructions: equal instructions in another
+    order may differ in which of them it merges.
     """
     captured = launched.lower(*arrays).specialization
     modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
@@ -149,7 +149,7 @@ def main(generation: str, programs: int, seed: int, placed: bool) -> None:
         except Unprintable as error:
             causes[error.headline] += 1
             continue
-        counts = (instructions(kernel, arrays, merge=placed) for kernel in (launched, again))
+        counts = (instructions(kernel, arrays) for kernel in (launched, again))
         cause = differing(*counts, within=0.0 if placed else WITHIN)
         causes[f"{cause} {sorted(limits(launched, arrays)) or ''}" if cause else "equal" if placed else "within 2%"] += 1
     for cause, count in causes.most_common():

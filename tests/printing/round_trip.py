@@ -5,7 +5,8 @@
 counts of a file and prints a table: of each form (the generation of the kernels, and what their text is), how many were
 printed, refused and failed, how many have an equal second text, and how many have the instructions of the original:
 within 2%, or as many where the text keeps the placement. It names the others by their number, which ``--show FORM NUMBER`` prints again, with what they have
-that docs/limits.md names as a reason.
+that docs/limits.md names as a reason. Some of the others differ only in which instructions the search for the fastest
+order merges; the code before merges tells.
 ``--examples`` adds a row for the kernels of the examples.
 """
 
@@ -120,13 +121,15 @@ def judge(tally: Tally, form: Form, name: str, program: Program, launched: Any,
                 tally.rules[f"{name} {told[-1]}"] += 1
         if again is not None and form.within is not None:
             arrays = list(program.arrays.values())
-            counts = (instructions(kernel, values, merge=form.options == PLACED)
-                      for kernel, values in ((launched, arguments or arrays), (again, arrays)))
-            cause = differing(*counts, form.within)
+            kernels = (launched, arguments or arrays), (again, arrays)
+            cause = differing(*(instructions(*each) for each in kernels), form.within)
             tally.stages["counts"] += not cause
             if cause:
                 reasons = limits(launched, arguments or arrays)
-                tally.stages["limited"] += bool(reasons)
+                unmerged = differing(*(instructions(*each, merge=False) for each in kernels), form.within)
+                tally.stages["merges"] += not unmerged
+                tally.stages["limited"] += bool(unmerged and reasons)
+                cause += "" if unmerged else ", merges alone"
                 tally.rules[f"{name} {cause} ({', '.join(sorted(reasons)) or 'no limit'})"] += 1
         tally.stages["printed" if again is not None else "not printed"] += 1
     except Exception:
@@ -148,12 +151,12 @@ def judge_examples(tally: Tally, form: Form) -> None:
 
 def table(counts: Counts) -> Table:
     """The counts of all forms, one in a row."""
-    rows = Table("form", "printed", "refused", "failed", "stable", "instructions as many, or within 2%", "others with a limit", title=f"seed {counts.seed}")
+    rows = Table("form", "printed", "refused", "failed", "stable", "instructions as many, or within 2%", "others in merges alone", "others with a limit", title=f"seed {counts.seed}")
     for name, tally in counts.tallies.items():
         stages = tally.stages
         near = f"{stages['counts']:,} of {stages['printed']:,}" if (FORMS | EXAMPLES)[name].within is not None else ""
         rows.add_row(name, *(f"{stages[stage]:,}" for stage in ("printed", "not printed", "failed", "stable")), near,
-                     f"{stages['limited']:,}" if near else "")
+                     *(f"{stages[stage]:,}" if near else "" for stage in ("merges", "limited")))
     return rows
 
 
@@ -166,7 +169,7 @@ def show(name: str, seed: int, number: int) -> None:
     text = printed(launched, arrays, **form.options)
     print(program.text, text, sep="\n")
     for kernel in launched, form.read(text, program.grid):
-        print(dict(instructions(kernel, arrays, merge=form.options == PLACED)))
+        print(dict(instructions(kernel, arrays)), dict(instructions(kernel, arrays, merge=False)))
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ def check_placement(name):
         expected, got = launched.on("interpreter")(*arguments), again.on("interpreter")(*arrays)
         for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (expected, got))):
             np.testing.assert_array_equal(np.asarray(one, np.float64), np.asarray(other, np.float64))
-        before, after = (instructions(k, a, merge=True) for k, a in ((launched, arguments), (again, arrays)))
+        before, after = instructions(launched, arguments), instructions(again, arrays)
         assert after.total() == before.total() and (name in OTHER_NAMES or after == before)
 
 
@@ -253,7 +253,7 @@ def test_loops_of_the_run_time_keep_their_placement(kernel, expected):
     text = printed(kernel, arrays, keep_placement=True)
     assert "engine=nisa.engine." in text and "address=(" in text
     again = reread(text)
-    assert instructions(again, arrays, merge=True).total() == instructions(kernel, arrays, merge=True).total()
+    assert instructions(again, arrays).total() == instructions(kernel, arrays).total()
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(*arrays), expected)
     second = printed(again, arrays, keep_placement=True)
@@ -316,7 +316,7 @@ def parity_of_groups(x):
 def test_reductions_have_the_axes_of_their_tiles():
     x = np.arange(96, dtype=np.uint32).reshape(16, 3, 2)
     again = reread(printed(parity_of_groups, [x], keep_placement=True))
-    assert instructions(again, [x], merge=True) == instructions(parity_of_groups, [x], merge=True)
+    assert instructions(again, [x]) == instructions(parity_of_groups, [x])
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(x)[:, 0, 0], np.bitwise_xor.reduce(x.reshape(16, 6), 1))
 
@@ -339,7 +339,7 @@ def test_operands_that_calls_take_in_other_forms(monkeypatch):
                                       (power_of_a_column, half, ROWS ** half.astype(np.float32)),
                                       (picked_columns, index, ROWS[:, [3, 0, 5, 0]])):
         again = reread(printed(kernel, [ROWS, operand], keep_placement=True))
-        assert instructions(again, [ROWS, operand], merge=True).total() == instructions(kernel, [ROWS, operand], merge=True).total()
+        assert instructions(again, [ROWS, operand]).total() == instructions(kernel, [ROWS, operand]).total()
         for executor in EXECUTORS:
             np.testing.assert_array_equal(again.on(executor)(ROWS, operand), expected)
 
@@ -356,11 +356,11 @@ def random_columns(x):
 @pytest.mark.parametrize("placed", [False, True])
 def test_random_numbers_are_one_instruction(placed, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
-    assert instructions(random_columns, [ROWS], merge=True) == {"DMA": 2, "MEMSET": 1, "RNG": 1}
+    assert instructions(random_columns, [ROWS]) == {"DMA": 2, "MEMSET": 1, "RNG": 1}
     text = printed(random_columns, [ROWS], keep_placement=placed)
     assert text.count("nisa.rand2(") == 1 and "tensor_copy" not in text
     again = reread(text)
-    assert instructions(again, [ROWS], merge=True) == instructions(random_columns, [ROWS], merge=True)
+    assert instructions(again, [ROWS]) == instructions(random_columns, [ROWS])
     for executor in EXECUTORS:
         got = again.on(executor)(ROWS)
         np.testing.assert_array_equal(got, random_columns.on(executor)(ROWS))
@@ -441,7 +441,7 @@ def one_address_twice(x):
 
 
 def test_addresses_that_only_the_order_of_the_text_allows():
-    assert instructions(one_address_twice, [ROWS], merge=True) == {"DMA": 5, "MEMSET": 1, "TENSOR_SCALAR": 1}
+    assert instructions(one_address_twice, [ROWS]) == {"DMA": 5, "MEMSET": 1, "TENSOR_SCALAR": 1}
     expected = np.stack([ROWS, np.where(np.arange(6) < 2, ROWS + 1, 1)])
     for executor in EXECUTORS:
         np.testing.assert_array_equal(one_address_twice.on(executor)(ROWS), expected)
