@@ -26,12 +26,16 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.branch_conditions import set_in_branches
+from nki_mlir.printing.divided_shifts import divide_shifts
 from nki_mlir.printing.divided_transposes import divide_transposes
 from nki_mlir.printing.implicit_sums import imply_sums
 from nki_mlir.printing.loops_in_branches import move_loops_into_branches
 from nki_mlir.printing.masked import can_select
 from nki_mlir.printing.partial_fills import unroll_partly_dead
+from nki_mlir.printing.rotated_loops import rotate_loops
+from nki_mlir.printing.rounding_functions import round_by_functions
 from nki_mlir.printing.run_time_addresses import read_numbers_from_tiles
+from nki_mlir.printing.run_time_branches import run_branches_once
 from nki_mlir.printing.source_loops import follow_source
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
@@ -56,8 +60,12 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
             run_passes(copy, passes_to("nisa", copy))
         if is_by_operation:
             read_numbers_from_tiles(copy)
+            run_branches_once(copy)
+            rotate_loops(copy)
         _erase_checks(copy)
         divide_transposes(copy)
+        divide_shifts(copy)
+        round_by_functions(copy)
         _resolve_masks(copy, moves_rows=in_python)
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function, printed=True)

@@ -30,7 +30,7 @@ from nki_mlir.printing.merged_programs import RANKS, rank_text
 from nki_mlir.printing.quotients import without_quotients
 from nki_mlir.printing.tile_text import column
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 ANY_DIMS = {("tensor_reduce", "dst"), ("local_gather", "dst"),       # parameters that take a tile of any free dims
@@ -67,8 +67,13 @@ def number_text(value: float) -> str:
 
 
 def immediate_text(value: float) -> str:
-    """Return the shortest text of a number that engines read as a float32: 1e-05, not 9.999999747378752e-06."""
-    if float(np.finfo(np.float32).tiny) < abs(value) < math.inf and float(np.float32(value)) == value:
+    """Return the shortest text of a number that engines read as a float32: 1e-05, not 9.999999747378752e-06.
+
+    Numbers of 32-bit integers have all their digits, because integer instructions read them as integers.
+    """
+    is_integer = value.is_integer() and abs(value) < 1 << INT32.bits
+    is_normal = float(np.finfo(np.float32).tiny) < abs(value) < math.inf
+    if is_normal and not is_integer and float(np.float32(value)) == value:
         return repr(float(str(np.float32(value))))
     return number_text(value)
 
