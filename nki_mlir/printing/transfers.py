@@ -118,8 +118,12 @@ def write_move(text: KernelText, op: Copying) -> None:
 
 
 def write_dma_copy(text: KernelText, op: DmaCopyOp) -> None:
-    """Write a copy, which is a transpose if the kernel states it as one."""
-    if op.engine != Engine.UNKNOWN.value or not _loads_transpose(text, op):
+    """Write a copy, which is a transpose if the kernel states it as one. Without placement, a copy between HBM and a tile
+    that steps backwards is written as a load or a store is."""
+    backwards = any(is_backwards(tile) for tile in (op.dst, op.src))
+    if text.placement is None and backwards and (op.dst.space == HBM) != (op.src.space == HBM):
+        write_move(text, op)
+    elif op.engine != Engine.UNKNOWN.value or not _loads_transpose(text, op):
         write_instruction(text, op)
 
 

@@ -62,6 +62,7 @@ CASES = {
     "cond": (doubled_or_more, integers(), floats(6, 5)),
     "switch": (switched, integers(high=3), floats(6, 5)),
     "cross_entropy": (cross_entropy, floats(64, 100), integers(64)),
+    "reverse": (lambda x: jnp.exp(x[::-1]) + jnp.exp(x[:, ::-1]), floats(300, 16)),
     "floor": (lambda x: jnp.floor(x * 5) + jnp.ceil(x * 3), floats(64, 32)),
 }
 
