@@ -37,6 +37,7 @@ from nki_mlir.printing.rounding_functions import round_by_functions
 from nki_mlir.printing.run_time_addresses import read_numbers_from_tiles
 from nki_mlir.printing.run_time_branches import run_branches_once
 from nki_mlir.printing.source_loops import follow_source
+from nki_mlir.printing.staged_reversals import stage_reversals
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
 from nki_mlir.transforms.loop_over_programs import LoopOverPrograms, copy_reductions_of_one, reduces_programs
@@ -59,6 +60,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if is_by_operation or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
         if is_by_operation:
+            stage_reversals(copy)
             read_numbers_from_tiles(copy)
             run_branches_once(copy)
             rotate_loops(copy)

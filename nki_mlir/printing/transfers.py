@@ -118,8 +118,10 @@ def write_move(text: KernelText, op: Copying) -> None:
 
 
 def write_dma_copy(text: KernelText, op: DmaCopyOp) -> None:
-    """Write a copy, which is a transpose if the kernel states it as one. Without placement, a copy between HBM and a tile
-    that steps backwards is written as a load or a store is."""
+    """Write a copy, which is a transpose if the kernel states it as one.
+
+    Without placement, a copy between HBM and a tile that steps backwards is written as a load or a store.
+    """
     backwards = any(is_backwards(tile) for tile in (op.dst, op.src))
     if text.placement is None and backwards and (op.dst.space == HBM) != (op.src.space == HBM):
         write_move(text, op)

@@ -63,6 +63,10 @@ CASES = {
     "switch": (switched, integers(high=3), floats(6, 5)),
     "cross_entropy": (cross_entropy, floats(64, 100), integers(64)),
     "reverse": (lambda x: jnp.exp(x[::-1]) + jnp.exp(x[:, ::-1]), floats(300, 16)),
+    "reverse_rows": (lambda x: x[::-1], floats(300, 16)),
+    "reverse_columns": (lambda x: x[:, ::-1], floats(8, 16)),
+    "reverse_all": (lambda x: x[::-1, :, ::-1], floats(5, 6, 7)),
+    "reverse_vector": (lambda x: x[::-1], floats(200)),
     "floor": (lambda x: jnp.floor(x * 5) + jnp.ceil(x * 3), floats(64, 32)),
 }
 
