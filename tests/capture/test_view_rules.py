@@ -28,7 +28,7 @@ def test_orders_are_permutations_that_keep_the_partition_dimension():
     assert not accepts(check_order, (0, 1), (2, 3, 4), None)
     with pytest.raises(BadReshape, match=r"\[0, 2\] is not a permutation of 2 dimensions") as error:
         check_order((0, 2), (3, 4), 0)
-    assert error.value.advice[1] == "name each of 0 to 1 once"
+    assert error.value.advice[1] == "name each dimension, 0 to 1, once"
     with pytest.raises(BadReshape, match=r"the permutation \(1, 0\) moves the partition dimension of \(3, 4\)") as error:
         check_order([1, 0], [3, 4], 0)
     assert error.value.advice[1] == "transpose with nisa.nc_transpose or nisa.dma_transpose"

@@ -28,7 +28,7 @@ def hbm(*shape, dtype=nl.float32):
 REFUSED = {
     # partitions, sizes, memories
     "partitions, sizes, memories: P>128": (lambda: nisa.tensor_copy(tile(129, 4), tile(129, 4)),
-        "tensor_copy src partition dimension 129 exceeds maximum 128"),
+        "tensor_copy dst partition dimension 129 exceeds maximum 128"),
     "partitions, sizes, memories: P mismatch": (
         lambda: nisa.tensor_tensor(tile(4, 4), tile(4, 4), tile(3, 4), nl.add),
         "tensor_tensor data2 has 3 partitions, dst has 4"),

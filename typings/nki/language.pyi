@@ -1044,7 +1044,7 @@ def less_equal(x, y, dtype=None) -> Any:
 
 
 def load(src, dtype=None) -> Any:
-    """Load an HBM tensor into a new SBUF tile.
+    """Load an HBM tensor into a new SBUF tile. A tensor without dimensions is a tile of shape (1, 1).
 
     Arguments:
         src: a tile [P, F...] in HBM, P at most 128; a tile of indices may select rows

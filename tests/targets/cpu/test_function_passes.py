@@ -13,10 +13,10 @@ from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.passes.pass_manager import BadOption, UnknownPass, run_passes
+from nki_mlir.passes.pass_manager import BadOption, run_passes
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu import passes
-from nki_mlir.targets.cpu.function_pass import function_pass, passes_of
+from nki_mlir.targets.cpu.function_pass import UnknownFunctionPass, function_pass, passes_of
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
 
@@ -56,7 +56,7 @@ def test_pipeline__never_leaves_out_what_values_need() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(UnknownPass, match="there is no pass named 'chunk-columns'"):
+    with pytest.raises(UnknownFunctionPass, match="'chunk-columns' is not a pass of the CPU"):
         passes_of("chunk-columns")
     with pytest.raises(BadOption, match="pass 'chunk-rows' has no option 'most'"):
         passes_of("chunk-rows{most=1}")
