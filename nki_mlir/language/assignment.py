@@ -70,12 +70,8 @@ def redirect(producer: LastResult, target: View, mask: object) -> bool:
     """Let the operation that has just computed a result write to ``target`` itself; return whether it does."""
     value = producer.result
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
-            not same_extents(target.shape, value.shape)):
+            not same_extents(target.shape, value.shape)) or producer.writes_more:
         return False
-    outputs = [view for name in producer.cls.outputs if (view := producer.views.get(name)) is not None]
-    if producer.writes_more and (producer.is_masked or target.dtype is not value.dtype or any(
-            view.buffer is target.buffer for view in outputs)):
-        return False                    # eager execution copies the result, since it cannot compute the others again
     if producer.explicit_dtype and target.dtype is not value.dtype:
         return False                    # the value is rounded to an explicit dtype first, then converted
     if target.buffer.space != value.buffer.space and target.buffer.space not in producer.cls.destinations:

@@ -57,26 +57,6 @@ def test_assign__loop_variable_is_a_number(on):
     check(on, kernel, np.repeat(np.arange(4, dtype=np.int32)[:, None] * 3 + 1, 4, 1))
 
 
-def test_assign__a_result_beside_another_one(on):
-    """An instruction with two results writes a part of a tile directly, unless its other result is in the same tile."""
-    def body(x):
-        t, rows, both = nl.zeros((16, 8), nl.float32), nl.zeros((16, 1), nl.float32), nl.zeros((16, 9), nl.float32)
-        t[:, 2:8] = nisa.activation_reduce(np.exp, x[:, 0:6], reduce_op=np.add, reduce_res=rows)
-        t[0:4, 0:2] = nisa.dropout(x[0:4, 6:8], prob=0.0)
-        both[:, 0:8] = nisa.activation_reduce(np.exp, x, reduce_op=np.add, reduce_res=both[:, 7:8])
-        both[:, 8:9] = rows
-        return nl.copy(t + both[:, 1:9])
-    x = floats(16, 8)
-    exp = np.exp(x)
-    t = np.concatenate([np.zeros((16, 2), np.float32), exp[:, 0:6]], axis=1)
-    t[0:4, 0:2] = x[0:4, 6:8]
-    both = np.concatenate([exp[:, 1:8], exp[:, 0:6].sum(axis=1, keepdims=True)], axis=1)
-    kernel = kernel_of(body)
-    check(on, kernel, t + both, x, atol=1e-4)
-    captured = kernel.lower(x).as_text("nki")
-    assert captured.count("nisa.activation_reduce") == 2 and captured.count("nki.copy") == 3
-
-
 def test_assign__to_a_tensor_in_hbm(on):
     @nki.jit
     def kernel(x):
