@@ -59,15 +59,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         is_by_operation = is_graph(copy)
         if is_by_operation or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
-        if is_by_operation:
-            stage_reversals(copy)
-            read_numbers_from_tiles(copy)
-            run_branches_once(copy)
-            rotate_loops(copy)
-        _erase_checks(copy)
-        divide_transposes(copy)
-        divide_shifts(copy)
-        round_by_functions(copy)
+        _write_in_the_language(copy, is_by_operation)
         _resolve_masks(copy, moves_rows=in_python)
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function, printed=True)
@@ -104,6 +96,19 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if in_python:                           # split loops and lowered masks show more sums
             imply_sums(copy)
         return copy
+
+
+def _write_in_the_language(module: Module, is_by_operation: bool) -> None:
+    """Rewrite what instructions have and the language has not. ``is_by_operation``: the module was a graph."""
+    if is_by_operation:
+        stage_reversals(module)
+        read_numbers_from_tiles(module)
+        run_branches_once(module)
+        rotate_loops(module)
+    _erase_checks(module)
+    divide_transposes(module)
+    divide_shifts(module)
+    round_by_functions(module)
 
 
 def _erase_checks(module: Module) -> None:
