@@ -113,7 +113,8 @@ def address_of(text: KernelText, op: DataAddressed) -> RunTimeAddress:
             steps, scale, extent = list(op.steps), op.scale, op.extent
             start, index = Linear(op.start), op.index
         case RowAddressed():
-            start, scale, extent, index = Linear(), table.strides[0], table.shape[0], op.index
+            # The only index of a table with one row is 0, and the language indexes no dimension with step 0.
+            start, scale, extent, index = Linear(), table.strides[0] or 1, table.shape[0], op.index
             steps = [scale, *table.strides[1:]]
         case RunTimeIndexed():
             start, steps, scale, extent, index = _indexed(text, op)

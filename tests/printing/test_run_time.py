@@ -545,3 +545,20 @@ def test_checks_of_outputs_that_cores_write_are_not_printed():
     assert text.count("fori_loop") == 2
     for executor in EXECUTORS:
         np.testing.assert_array_equal(reread(text).on(executor)(*arrays), X)
+
+
+@nki.jit
+def the_only_row(x, index):
+    out = nl.ndarray((1, 8), nl.float32, buffer=nl.shared_hbm)
+    row = nl.zeros((1, 8), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(row, x.ap([[8, 1], [1, 8]], vector_offset=nl.load(index), indirect_dim=0),
+                  oob_mode=nisa.oob_mode.skip)
+    nisa.dma_copy(out, row)
+    return out
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_the_only_row_of_a_table(number):
+    """An index of a table with one row is 0, or skipped."""
+    row, index = X[:1].copy() + 1, np.array([[number]], np.int32)
+    checked(the_only_row, [row, index], row * (number == 0), EXECUTORS)
