@@ -6,14 +6,16 @@ after:   nisa.tensor_scalar %sign = %x {right_shift 31}; nisa.tensor_scalar %hig
          nisa.tensor_scalar %low = %x {right_shift 3}; nisa.tensor_tensor bitwise_or %r = %low, %high
 """
 
+from functools import partial
+
 from nki_mlir.bindings import Module, Operation, ir, operations_of
-from nki_mlir.dialects.access import SBUF, Tile, full_tile
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.mlir_ops import read_op, write_op
 from nki_mlir.dialects.nisa.elementwise import TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.op import changed
+from nki_mlir.printing.new_tiles import new_tile
 from nki_mlir.scalar.dtypes import INT32
 
 SHIFT, BITS = "arith_shift_right", INT32.bits
@@ -33,11 +35,7 @@ def divide_shifts(module: Module) -> None:
 
 def _divide(op: TensorScalarOp, operation: Operation, make: Attributes) -> None:
     count, at = int(op.imm0), ir.InsertionPoint(operation)
-
-    def temporary() -> Tile:
-        kind = ir.MemRefType.get(op.dst.shape, ir.IntegerType.get_signless(BITS), None, ir.StringAttr.get(SBUF))
-        with at, operation.location:
-            return full_tile(value_of("memref.alloc", kind), op.dst.shape, INT32, SBUF)
+    temporary = partial(new_tile, make, operation, op.dst.shape, INT32)
 
     def scalar(dst: Tile, src: Tile, function: str, number: float) -> None:
         write_op(TensorScalarOp(dst=dst, src=src, operand0=None, operand1=None, op0=function, imm0=number,

@@ -12,8 +12,10 @@ from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.mlir_ops import is_tile_op
-from nki_mlir.dialects.nisa.movement import TensorCopyOp
-from nki_mlir.printing.run_time_branches import compared_tile, loaded_condition, number_tile, write, write_test
+from nki_mlir.printing.new_tiles import new_tile
+from nki_mlir.printing.run_time_addresses import NUMBER
+from nki_mlir.printing.run_time_branches import compared_tile, loaded_condition, set_register, write_test
+from nki_mlir.scalar.dtypes import INT32
 
 
 def rotate_loops(module: Module) -> None:
@@ -25,18 +27,16 @@ def rotate_loops(module: Module) -> None:
         condition = loaded_condition(operations[-1].operands[0])
         if loop.results or condition is None or not any(map(is_tile_op, operations)):
             continue
-        with loop.context, loop.location:
-            with ir.InsertionPoint(loop):
-                copies = cloned_before(loop, operations[:-1])
-                register, first = number_tile(), loaded_condition(copies[operations[-1].operands[0]])
-                assert first is not None
-                write(make, TensorCopyOp(dst=register, src=compared_tile(make, first, first.comparison)))
-            end = terminator(body)
-            for operation in operations[:-1]:
-                operation.move_before(end)
-            with ir.InsertionPoint(end):
-                write(make, TensorCopyOp(dst=register, src=compared_tile(make, condition, condition.comparison)))
-            operations[-1].erase()
+        copies = cloned_before(loop, operations[:-1])
+        register, first = new_tile(make, loop, NUMBER[0], INT32), loaded_condition(copies[operations[-1].operands[0]])
+        assert first is not None
+        set_register(make, loop, register, compared_tile(make, loop, first, first.comparison))
+        end = terminator(body)
+        for operation in operations[:-1]:
+            operation.move_before(end)
+        set_register(make, end, register, compared_tile(make, end, condition, condition.comparison))
+        operations[-1].erase()
+        with loop.location:
             write_test(test, register)
 
 

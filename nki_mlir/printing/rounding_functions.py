@@ -6,13 +6,13 @@ after:   nisa.tensor_scalar %scaled = %x {multiply 5.0}; nki.unary floor %t = %s
 """
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of
-from nki_mlir.dialects.access import SBUF, Tile, full_tile
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.mlir_ops import read_op, write_op
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nki.elementwise import UnaryOp
 from nki_mlir.machine.engine import ROUNDING
+from nki_mlir.printing.new_tiles import new_tile
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -23,7 +23,7 @@ def round_by_functions(module: Module) -> None:
         op = read_op(operation)
         assert isinstance(op, ActivationOp)
         is_plain = op.scale is op.bias is None and op.imm == 1.0
-        if op.fn not in ROUNDING or not (is_plain or not (op.mask or op.limits)):
+        if op.fn not in ROUNDING or (not is_plain and (op.mask or op.limits)):
             continue
         function = UnaryOp(dst=op.dst, src=op.src if is_plain else _scaled(op, operation, make), fn=op.fn, mask=op.mask,
                            limits=op.limits, symbols=op.symbols, ranges=op.ranges)
@@ -33,11 +33,9 @@ def round_by_functions(module: Module) -> None:
 
 def _scaled(op: ActivationOp, operation: Operation, make: Attributes) -> Tile:
     """Emit the argument of an activation's function, and return its tile."""
-    at, space = ir.InsertionPoint(operation), ir.StringAttr.get(SBUF)
-    with at, operation.location:
-        kind = ir.MemRefType.get(op.dst.shape, ir.F32Type.get(), None, space)
-        scaled = full_tile(value_of("memref.alloc", kind), op.dst.shape, FLOAT32, SBUF)
-    write_op(TensorScalarOp(dst=scaled, src=op.src, operand0=op.scale, imm0=0.0 if op.scale is not None else op.imm,
-                            op0="multiply", operand1=op.bias, op1="bypass" if op.bias is None else "add",
-                            symbols=op.symbols, ranges=op.ranges), make, operation.location, at)
+    scaled = new_tile(make, operation, op.dst.shape, FLOAT32)
+    argument = TensorScalarOp(
+        dst=scaled, src=op.src, operand0=op.scale, imm0=0.0 if op.scale is not None else op.imm, op0="multiply",
+        operand1=op.bias, op1="bypass" if op.bias is None else "add", symbols=op.symbols, ranges=op.ranges)
+    write_op(argument, make, operation.location, ir.InsertionPoint(operation))
     return scaled

@@ -11,23 +11,23 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
-from nki_mlir.analysis.effects import defining
+from nki_mlir.analysis.effects import defining, users_through_views
 from nki_mlir.analysis.index_values import constant_of
 from nki_mlir.analysis.mask_boxes import with_used_symbols
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Tile, full_tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.creation import value_of
-from nki_mlir.dialects.mlir_ops import read_op, write_op
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, write_op
 from nki_mlir.dialects.nisa.dynamic_access import DynamicReadOp, DynamicWriteOp
 from nki_mlir.dialects.nisa.elementwise import ScalarTensorTensorOp, TensorScalarOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import NisaOp, Op
+from nki_mlir.printing.addresses import FLOAT_INTEGERS
+from nki_mlir.printing.new_tiles import new_tile
 from nki_mlir.scalar.dtypes import INT32
 
 EXTREMES = {"arith.maxsi": "maximum", "arith.minsi": "minimum"}
-EXACT = 1 << 24                 # integers up to here are exact in float32, in which engines compute extremes
 NUMBER = (1, 1), INT32, SBUF    # the tile of a loaded number: its shape, dtype and memory
 
 
@@ -39,9 +39,9 @@ class LoadedNumber(NamedTuple):
 
     @property
     def greatest(self) -> int:
-        """The greatest number, at least ``EXACT`` if no constant bounds it from both sides."""
+        """The greatest number, at least ``FLOAT_INTEGERS`` if no constant bounds it from both sides."""
         bounds = dict(self.bounds)
-        return bounds["minimum"] if len(bounds) == 2 and bounds["maximum"] >= 0 else EXACT
+        return bounds["minimum"] if len(bounds) == 2 and bounds["maximum"] >= 0 else FLOAT_INTEGERS
 
 
 def read_numbers_from_tiles(module: Module) -> None:
@@ -62,12 +62,13 @@ def read_numbers_from_tiles(module: Module) -> None:
 
 
 def loaded_number(value: Value) -> LoadedNumber | None:
-    """Return the loaded number that an index value is, or None for other values."""
+    """Return the loaded number that an index value is, or None for other values. No operation writes its tile after the
+    load, so that later operations may read it there."""
     op = defining(value)
     if op is None:
         return None
     match op.name:
-        case "memref.load" if memref_parts(op.operands[0].type) == NUMBER:
+        case "memref.load" if memref_parts(op.operands[0].type) == NUMBER and keeps_number(op):
             return LoadedNumber(op.operands[0])
         case "arith.index_cast":
             return loaded_number(op.operands[0])
@@ -77,6 +78,14 @@ def loaded_number(value: Value) -> LoadedNumber | None:
                 if constant is not None and number is not None:
                     return LoadedNumber(number.tile, (*number.bounds, (EXTREMES[op.name], constant)))
     return None
+
+
+def keeps_number(load: Operation) -> bool:
+    """Return whether the tile of a loaded number has only one writer, before the load in the same block."""
+    tile = load.operands[0]
+    writers = [user for user in users_through_views(tile) if user.name != "memref.load" and not (
+        is_tile_op(user) and all(t.handle != tile for _, t in read_op(user).targets()))]
+    return len(writers) == 1 and writers[0].block == load.block and writers[0].is_before_in_block(load)
 
 
 def _symbols(tile: Tile) -> set[int]:
@@ -132,13 +141,13 @@ class _Indices:
             tile = self.bounded(number) if dim is not None else None
             return RowIndex(tile, scale, table.base_shape[dim]) if tile is not None and dim is not None else None
         (outer, large), (inner, scale) = sorted(numbers, key=lambda each: -each[1])
-        greatest = outer.greatest * (large // scale) + inner.greatest if scale > 0 else EXACT
-        if len(numbers) > 2 or large % scale or greatest >= EXACT:
+        greatest = outer.greatest * (large // scale) + inner.greatest if scale > 0 else FLOAT_INTEGERS
+        if len(numbers) > 2 or large % scale or greatest >= FLOAT_INTEGERS:
             return None
         first, second = self.bounded(outer), self.bounded(inner)
         if first is None or second is None:
             return None
-        total = self.emit(outer, ScalarTensorTensorOp, src=first, operand0=None, rhs=second, op0="multiply",
+        total = self.emit(ScalarTensorTensorOp, src=first, operand0=None, rhs=second, op0="multiply",
                           imm0=float(large // scale), op1="add", engine="vector")
         return RowIndex(total, scale, greatest + 1)
 
@@ -148,18 +157,17 @@ class _Indices:
         if not number.bounds:
             return loaded
         if {fn for fn, _ in number.bounds} != set(EXTREMES.values()) or len(number.bounds) != 2 or any(
-                abs(bound) > EXACT for _, bound in number.bounds):
+                abs(bound) > FLOAT_INTEGERS for _, bound in number.bounds):
             return None
         (op0, imm0), (op1, imm1) = number.bounds
-        return self.emit(number, TensorScalarOp, src=loaded, operand0=None, operand1=None, op0=op0, imm0=float(imm0),
+        return self.emit(TensorScalarOp, src=loaded, operand0=None, operand1=None, op0=op0, imm0=float(imm0),
                          op1=op1, imm1=float(imm1))
 
-    def emit(self, number: LoadedNumber, kind: type[NisaOp], **fields: Any) -> Tile:
+    def emit(self, kind: type[NisaOp], **fields: Any) -> Tile:
         """Emit an instruction that writes a tile for one number, and return the tile."""
-        at = ir.InsertionPoint(self.before)
-        with at, self.before.location:
-            result = full_tile(value_of("memref.alloc", number.tile.type), *NUMBER)
-        write_op(kind(dst=result, **fields), self.make, self.before.location, at)
+        shape, dtype, _ = NUMBER
+        result = new_tile(self.make, self.before, shape, dtype)
+        write_op(kind(dst=result, **fields), self.make, self.before.location, ir.InsertionPoint(self.before))
         return result
 
 

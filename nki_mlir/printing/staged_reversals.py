@@ -10,25 +10,26 @@ from math import prod
 
 from nki_mlir.analysis.mask_boxes import with_used_symbols
 from nki_mlir.bindings import Module, Operation, ir, operations_of
-from nki_mlir.dialects.access import HBM, SBUF, Linear, Tile, full_tile
+from nki_mlir.dialects.access import HBM, Linear, Tile, same_buffer
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.creation import value_of
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import read_op, write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.machine import Machine, machine_named
+from nki_mlir.printing.new_tiles import new_tile
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards
 
 
 def stage_reversals(module: Module) -> None:
-    """Divide the copies, in place. Those whose rows do not fit SBUF stay."""
+    """Divide the copies, in place. Those whose rows do not fit SBUF, and those within one tensor, stay."""
     machine = machine_named(the_kernel(module).target)
     for operation in operations_of(module, lambda name: name == DmaCopyOp.full_name()):
         op = read_op(operation)
         assert isinstance(op, DmaCopyOp)
         is_reversal = is_backwards(op.src) or is_backwards(op.dst)
-        if is_reversal and op.src.space == op.dst.space == HBM and not (op.mask or op.limits):
+        is_between = op.src.space == op.dst.space == HBM and not same_buffer(op.src, op.dst)
+        if is_reversal and is_between and not (op.mask or op.limits):
             _stage(op, operation, machine)
 
 
@@ -41,9 +42,7 @@ def _stage(op: DmaCopyOp, operation: Operation, machine: Machine) -> None:
     make, at = Attributes(), ir.InsertionPoint(operation)
     for first in range(0, counts[0], machine.partitions):
         shape = (min(machine.partitions, counts[0] - first), *(counts[1:] or [1]))
-        with operation.location, at:
-            kind = make.memref(shape, op.src.dtype, SBUF)
-            staged = full_tile(value_of("memref.alloc", kind), shape, op.src.dtype, SBUF)
+        staged = new_tile(make, operation, shape, op.src.dtype)
         rows_read, rows_written = (_rows(tile, dims, first, shape[0])
                                    for tile, dims in ((op.src, source), (op.dst, target)))
         for copy in (LoadOp(dst=staged, src=rows_read, symbols=op.symbols, ranges=op.ranges),

@@ -4,9 +4,14 @@
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
 from nki_mlir.cli.source import read_module
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
+from nki_mlir.printing.run_time_addresses import read_numbers_from_tiles
+from nki_mlir.printing.staged_reversals import stage_reversals
 
 from .reading import reread
 
@@ -82,3 +87,38 @@ def test_three_loaded_numbers__are_refused():
     graph = graph.replace("[2, 6, 7]", "[2, 3, 4]").replace("2x6x7", "2x3x4")
     with pytest.raises(Unprintable, match=r"'memref\.load' cannot be printed"):
         text_of(graph)
+
+
+def lowered(graph):
+    """The module of a graph at the nisa level, as text."""
+    module = read_module(graph, "graph.mlir")
+    with module.context:
+        run_passes(module, passes_to("nisa", module))
+    return module.operation.get_asm()
+
+
+def test_a_number_whose_tile_changes_after_the_load__stays_in_its_register():
+    """A transfer that read the tile would use another number than the one that was loaded."""
+    text = lowered(slices((64, 32), 0, 16))
+    load = next(line for line in text.splitlines() if "memref.load" in line)
+    tile = load.split("memref.load ")[1].split("[")[0]
+    write = next(line for line in text.splitlines() if line.strip().startswith('"nisa.dma_copy"(' + tile + ","))
+    for changed, expected in ((text, 1), (text.replace(load, f"{load}\n{write}"), 0), (text.replace(f"{write}\n", ""), 0)):
+        module = read_module(changed, "changed.mlir")
+        with module.context, ir.Location.unknown():
+            read_numbers_from_tiles(module)
+        assert str(module).count("nisa.dynamic_read") == expected
+
+
+def test_a_copy_within_one_tensor_that_steps_backwards__stays_one_transfer():
+    """Rows that an earlier part has written would be read by a later one."""
+    graph = """func.func @main(%x: tensor<300x4xf32>) -> tensor<300x4xf32> {
+  %0 = stablehlo.reverse %x, dims = [0] : tensor<300x4xf32>
+  return %0 : tensor<300x4xf32>
+}"""
+    text = lowered(graph)
+    for changed, expected in ((text, 3), (text.replace('"nisa.dma_copy"(%arg1, %arg0)', '"nisa.dma_copy"(%arg1, %arg1)'), 0)):
+        module = read_module(changed, "changed.mlir")
+        with module.context, ir.Location.unknown():
+            stage_reversals(module)
+        assert str(module).count('nki.load') == expected

@@ -7,6 +7,7 @@ text of the one before: the oracle agrees.
 
 import os
 from contextlib import nullcontext
+from math import ceil
 from unittest.mock import patch
 
 import pytest
@@ -29,7 +30,7 @@ from .test_random_kernels import (
 
 CHOICES = (None, *OPTIONAL)
 PARTS = 10 if FUZZ else 1
-EXAMPLES = 5_000 // PARTS // len(CHOICES) // 2 if FUZZ else 2
+EXAMPLES = ceil(5_000 / PARTS / len(CHOICES) / 2) if FUZZ else 2
 
 
 def agrees(writer, kernel, oracle, alone, number, on_modules=False):
