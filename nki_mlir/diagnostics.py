@@ -246,9 +246,9 @@ def excerpt(at: Location) -> list[str]:
 
 
 # -- rules of the device -----------------------------------------------------------------------------------------------
-# ``NKI_MLIR_DEVICE_RULES`` says how a broken rule is reported. A rule is broken for certain, or contested: documents
-# contradict each other, or code that ran on devices breaks it. By default the former are errors, the latter warnings;
-# mere risks (too much memory at once, values outside a function's domain) are warnings as well.
+# ``NKI_MLIR_DEVICE_RULES`` says how a broken rule is reported. A rule is uncertain if documents contradict each other,
+# or code that ran on devices breaks it. By default, breaking a certain rule is an error; breaking an uncertain one is a
+# warning, and so is a mere risk (too much memory at once, values outside a function's domain).
 
 class DeviceRules(Enum):
     OFF = "off"
@@ -279,11 +279,11 @@ def device_rules() -> DeviceRules:
     return _levels[level]
 
 
-def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contested: bool = True) -> None:
+def report(error: NkiMlirError, level: DeviceRules, at: Location | None, uncertain: bool = True) -> None:
     """Raise the error of a broken rule, or warn of it, once a line; ``at`` is the location in the kernel."""
     if level is DeviceRules.OFF:
         return
-    if level is DeviceRules.ERROR or (level is DeviceRules.SPLIT and not contested):
+    if level is DeviceRules.ERROR or (level is DeviceRules.SPLIT and not uncertain):
         raise error.located(at)
     _, fix = error.advice
     text = f"{error.headline} [{error.code}]" + (f"; {fix}" if fix else "")

@@ -223,7 +223,7 @@ func.func @dma_gather(
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @nc_stream_shuffle(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nc_stream_shuffle': takes 32 entries of 0..31 or 255}}
+  // expected-error@+1 {{'nc_stream_shuffle': takes 32 entries of 0..31 or 255, got 12 such entries of 12}}
   "nisa.nc_stream_shuffle"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32],
     engine = "vector", shuffle = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], mask = #all

@@ -447,7 +447,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A view of a view.
 func.func @view(%x: memref<4x6xf32, strided<[12, 1]>, "sbuf">) {
-  // expected-error@+1 {{'nki.view' op operand 'source' has type memref<4x6xf32, strided<[12, 1]>, "sbuf">, which is not a whole buffer of static shape}}
+  // expected-error@+1 {{'nki.view' op operand 'source' has type memref<4x6xf32, strided<[12, 1]>, "sbuf">, which is not a complete buffer of static shape}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, strided<[12, 1]>, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }

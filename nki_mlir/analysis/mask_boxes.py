@@ -67,7 +67,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
     while True:
         remaining, shrunk = [], False
         for constraint in mask:
-            form = constraint.form.moved(starts)
+            form = constraint.form.counted_from(starts)
             holds = verdict(constraint.equal, *extremes(form, counts, interval))
             if holds is False:
                 return None
@@ -80,10 +80,10 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                     return None
                 shrunk |= (low, high) != (0, counts[axis] - 1)
                 starts[axis], counts[axis] = starts[axis] + low, high - low + 1
-                form = constraint.form.moved(starts)
+                form = constraint.form.counted_from(starts)
         mask = tuple(remaining)
         if not shrunk:
-            return Box(tuple(starts), tuple(counts), tuple(c._replace(form=_flat(c.form.moved(starts), counts))
+            return Box(tuple(starts), tuple(counts), tuple(c._replace(form=_flat(c.form.counted_from(starts), counts))
                                                            for c in mask))
 
 
@@ -135,7 +135,7 @@ def shrink(op: Op) -> Op | None:
 
     def undecided(constraints: Mask) -> Mask:
         """Return the constraints over the axes of the box, without constraints that always hold."""
-        moved = (c._replace(form=c.form.moved(starts)) for c in constraints)
+        moved = (c._replace(form=c.form.counted_from(starts)) for c in constraints)
         return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
     remaining = undecided((*open_constraints, *(c for c in mask if c.form.symbols)))
     return in_box(op, Box(tuple(starts), tuple(counts), remaining), undecided(limits))
@@ -165,7 +165,7 @@ def _pruned(op: Op, interval: Interval) -> Op:
 
 def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:
     """Return a bound that must be checked at run time, None if the box or the rest of the mask proves it."""
-    form = limit.form.moved(box.starts)
+    form = limit.form.counted_from(box.starts)
     low, _ = extremes(form, box.counts, interval)
     if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.mask if not c.equal):
         return None
@@ -185,7 +185,7 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
 def in_box(op: O, box: Box, limits: Mask = ()) -> O:
     """Return the operation on a box of its iteration space. A reduced dim of extent 1 is not cut."""
     iteration = op.iteration()
-    fields: dict[str, Linear | Tile] = {name: getattr(op, name).moved(box.starts)
+    fields: dict[str, Linear | Tile] = {name: getattr(op, name).counted_from(box.starts)
                                         for name, kind in op.attributes.items() if kind is Linear}
     for field, tile in op.operands():
         axes = iteration.axes[field.name]

@@ -29,7 +29,7 @@ class SymbolSource(Protocol):
 
     def request(self, symbol: "Symbol", reason: str) -> None: ...
     def hint(self, symbol: "Symbol", reason: str) -> None: ...
-    def derive(self, kind: str, index: Any, by: int) -> Any: ...
+    def derive(self, kind: str, index: Any, divisor: int) -> Any: ...
 
 
 @dataclass(eq=False)
@@ -66,8 +66,8 @@ class Symbol:
         """Return the loop variables and program ids that the symbol is derived from, or the symbol itself."""
         return [r for p in self.parents for r in p.roots()] or [self]
 
-    def ask(self, reason: str) -> None:
-        """Request numbers in place of this symbol, and raise ``NeedsValue``."""
+    def request_number(self, reason: str) -> None:
+        """Request numbers instead of this symbol, and raise ``NeedsValue``."""
         for root in self.roots():
             self.builder.request(root, reason)
 
@@ -176,14 +176,14 @@ class Affine:
     def __neg__(self) -> "Self":
         return self.times(-1)
 
-    def divides(self, by: int) -> bool:
-        """Return whether each coefficient is a multiple of ``by``."""
-        return all(c % by == 0 for c in (*self.symbols.values(), *self.axes))
+    def is_multiple_of(self, divisor: int) -> bool:
+        """Return whether each coefficient is a multiple of ``divisor``."""
+        return all(c % divisor == 0 for c in (*self.symbols.values(), *self.axes))
 
-    def quotient(self, by: int) -> "Self":
-        """Return the quotient by a number that ``divides`` the expression, rounded down."""
-        symbols = {s: c // by for s, c in self.symbols.items()}
-        return type(self)(self.const // by, symbols, tuple(c // by for c in self.axes), self.shape)
+    def quotient(self, divisor: int) -> "Self":
+        """Return the quotient by a divisor of all coefficients, with the constant rounded down."""
+        symbols = {s: c // divisor for s, c in self.symbols.items()}
+        return type(self)(self.const // divisor, symbols, tuple(c // divisor for c in self.axes), self.shape)
 
     # -- values --------------------------------------------------------------------------------------------------------
     @property
@@ -194,7 +194,7 @@ class Affine:
         if math.prod(self.shape) != 1:
             raise NotAffine(what=f"an index tensor of {math.prod(self.shape)} values is used as one number: {reason}")
         for symbol in self.symbols:
-            symbol.ask(reason)
+            symbol.request_number(reason)
         return self.const
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ def require_generation(generation: int, feature: str, instead: str) -> None:
     machine = active(feature).machine
     if machine.generation < generation:
         active().report(NotOnTarget(what=feature, needs=generation, target=machine.name, has=machine.generation,
-                                    instead=instead), contested=False)
+                                    instead=instead), uncertain=False)
 
 
 # Returns an error whose text names the parameters of the function that the kernel calls, instead of the fields of the
@@ -83,7 +83,7 @@ class Builder:
 
     symbolic = False
     considering = False             # whether operations are only checked, not emitted
-    settles = False                 # rules that only older documents contest count as certain
+    ignores_older_documents = False     # whether a rule is certain that only older documents contradict
     names_by_assignment = False     # tensors without a name are named after their variable
     shares_by_name = False          # tensors that programs share are the same memory if they have the same name
 
@@ -374,10 +374,10 @@ class Builder:
         if (reported := memo.get(key)) is None:
             reported = memo[key] = findings(op, self.machine)
         for finding in newly_broken(reported, self.properties.get("replaces"), self.machine):
-            self.breaks_rules |= not finding.contested
+            self.breaks_rules |= not finding.uncertain
             buffers = {field.name: view.buffer for (field, _), view in zip(operands, views)}
             error = self.error_of_call(finding.error, buffers)
-            self.report(error, finding.contested and not (finding.settled and self.settles))
+            self.report(error, finding.uncertain and not (finding.binds_current and self.ignores_older_documents))
         return not self.considering
 
     def track(self, buffer: Buffer, attributes: Marks | None, location: Location) -> None:
@@ -385,23 +385,23 @@ class Builder:
         if buffer.on_chip and self.rules is not DeviceRules.OFF:
             finding = self.memory.allocate(buffer, attributes, location)
             if finding is not None:
-                report(finding.error, self.rules, location, finding.contested)
+                report(finding.error, self.rules, location, finding.uncertain)
 
     def check_memory(self) -> None:
         """Report the rules of on-chip memory that the complete kernel breaks."""
         if self.rules is DeviceRules.OFF:
             return
         for finding, location in self.memory.findings():
-            report(finding.error, self.rules, location, finding.contested)
+            report(finding.error, self.rules, location, finding.uncertain)
 
     def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
         """Consider an operation whose result is copied to ``target``, where compiled code may let it write directly."""
 
-    def report(self, error: NkiMlirError, contested: bool = True) -> None:
+    def report(self, error: NkiMlirError, uncertain: bool = True) -> None:
         """Report a rule of the device that the kernel breaks at its current location."""
         if self.recorder is not None:
             self.recorder.repeatable = False
-        report(error, self.rules, user_location(), contested)
+        report(error, self.rules, user_location(), uncertain)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
         """Note a DMA between tensors with different shapes but the same number of elements."""

@@ -61,8 +61,8 @@ class Observer(Protocol):
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Call ``run``, which performs the operation."""
 
-    def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
-        """Receive a rule of the device that the kernel breaks; ``contested``: documents differ on it."""
+    def broken_rule(self, error: NkiMlirError, at: Location | None, uncertain: bool) -> None:
+        """Receive a rule of the device that the kernel breaks; ``uncertain``: documents differ on it."""
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
         """Receive a DMA between tensors with different shapes but the same number of elements."""
@@ -84,11 +84,11 @@ class EagerBuilder(Builder):
         self.operations_hash = 0            # equal for programs that do the same
         self.touches.selected_by_data = elements_selected_by_data
 
-    def report(self, error: NkiMlirError, contested: bool = True) -> None:
+    def report(self, error: NkiMlirError, uncertain: bool = True) -> None:
         if self.observer is None or self.considering:
-            super().report(error, contested)
+            super().report(error, uncertain)
         else:
-            self.observer.broken_rule(error, user_location(), contested)
+            self.observer.broken_rule(error, user_location(), uncertain)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
         if self.observer is not None:

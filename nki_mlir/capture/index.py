@@ -45,14 +45,14 @@ class Index(Affine):
     def __invert__(self) -> "Index":
         return -self - 1
 
-    def __floordiv__(self, by: object) -> Any:
-        return self._divided(by, "floordiv")
+    def __floordiv__(self, divisor: object) -> Any:
+        return self._divided(divisor, "floordiv")
 
-    def __mod__(self, by: object) -> Any:
-        return self._divided(by, "mod")
+    def __mod__(self, divisor: object) -> Any:
+        return self._divided(divisor, "mod")
 
-    def __divmod__(self, by: object) -> tuple[object, object]:
-        return self // by, self % by
+    def __divmod__(self, divisor: object) -> tuple[object, object]:
+        return self // divisor, self % divisor
 
     def __lshift__(self, bits: int) -> object:
         return self * 2 ** operator.index(bits)
@@ -65,31 +65,31 @@ class Index(Affine):
             return self % (int(other) + 1)
         return self.as_int("it is an operand of &") & other
 
-    def _divided(self, by: object, kind: str) -> Any:
-        """Return the quotient or remainder by a number: a linear form if ``by`` divides every coefficient or all values
-        have the same quotient, else a symbol derived from the loop variable."""
-        if is_float(by):
-            return getattr(operator, kind)(self.as_int("it is divided by a float"), by)
-        if not isinstance(by, (int, np.integer, Index)):
+    def _divided(self, divisor: object, kind: str) -> Any:
+        """Return the quotient or remainder by a number: a linear form if ``divisor`` divides every coefficient or all
+        values have the same quotient, else a symbol derived from the loop variable."""
+        if is_float(divisor):
+            return getattr(operator, kind)(self.as_int("it is divided by a float"), divisor)
+        if not isinstance(divisor, (int, np.integer, Index)):
             return NotImplemented
-        by = by.as_int("it is a divisor") if isinstance(by, Index) else int(by)
-        if by == 0:
+        divisor = divisor.as_int("it is a divisor") if isinstance(divisor, Index) else int(divisor)
+        if divisor == 0:
             raise errors.DividedByZero(what="an index", operation="taken modulo" if kind == "mod" else "divided by",
                                        by="0").here()
-        if self.divides(by):
+        if self.is_multiple_of(divisor):
             if kind == "mod":
-                return Index(self.const % by, NO_SYMBOLS, (0,) * len(self.axes), self.shape)
-            return self.quotient(by)
+                return Index(self.const % divisor, NO_SYMBOLS, (0,) * len(self.axes), self.shape)
+            return self.quotient(divisor)
         low, high = self.interval()
-        if low // by == high // by:                 # all values have the same quotient
-            quotient = low // by
-            return Index(quotient).spread(self.shape) if kind == "floordiv" else self - by * quotient
+        if low // divisor == high // divisor:       # all values have the same quotient
+            quotient = low // divisor
+            return Index(quotient).spread(self.shape) if kind == "floordiv" else self - divisor * quotient
         if any(self.axes):
-            return NotAnIndex(f"an index tensor is taken {'modulo' if kind == 'mod' else 'divided by'} {by}")
-        if by < 0:
-            return getattr(operator, kind)(self.as_int("it is divided by a negative number"), by)
+            return NotAnIndex(f"an index tensor is taken {'modulo' if kind == 'mod' else 'divided by'} {divisor}")
+        if divisor < 0:
+            return getattr(operator, kind)(self.as_int("it is divided by a negative number"), divisor)
         (symbol, *_) = self.symbols
-        return symbol.builder.derive(kind, self.scalar_part(), by).spread(self.shape)
+        return symbol.builder.derive(kind, self.scalar_part(), divisor).spread(self.shape)
 
     # -- where Python needs a number -----------------------------------------------------------------------------------
     def __index__(self) -> int:

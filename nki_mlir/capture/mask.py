@@ -167,12 +167,12 @@ def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
     """Return the term ``c * position + remainder`` as ``(c, remainder, equal)``, divided by ``abs(c)`` if
     ``remainder`` is a multiple of it."""
     c = index.axes[axis]
-    remainder, by = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
-    if not remainder.divides(by):
+    remainder, divisor = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
+    if not remainder.is_multiple_of(divisor):
         return c, remainder, equal
-    if equal and remainder.const % by:                   # holds nowhere
+    if equal and remainder.const % divisor:                   # holds nowhere
         return 1, remainder * 0 - index.shape[axis], False
-    return c // by, remainder.quotient(by), equal
+    return c // divisor, remainder.quotient(divisor), equal
 
 
 def broadcast_index(index: Affine, shape: Sequence[int]) -> Affine:

@@ -196,18 +196,18 @@ class OnChipMemory:
             names.append(f"{len(largest) - NAMED} more")
         error = HeldAtOnce(count=len(held_there), needed=most, memory=space.upper(), target=self.machine.name,
                            limit=self.usable[space], held=", ".join(names))
-        yield Finding(error, contested=True), latest.location
+        yield Finding(error, uncertain=True), latest.location
 
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
         """Yield findings of tiles that share bytes while both are live. For a tile of several blocks the finding is
-        contested: the kernel may use its blocks in turn."""
+        uncertain: the kernel may use its blocks in turn."""
         with_addresses = [tile for tile in self.tiles if tile.blocks and tile.first]
         for k, earlier in live_together(with_addresses):
             a, b = with_addresses[earlier], with_addresses[k]
             if share(a, b):
                 first, second = sorted((a, b), key=lambda tile: (tile.first, tile.created))
                 error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
-                yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
+                yield Finding(error, uncertain=max(len(a.blocks), len(b.blocks)) > 1), second.location
 
 
 def live_together(tiles: Sequence[OnChipTile]) -> list[tuple[int, int]]:

@@ -145,16 +145,16 @@ class OperationEmitter(CaptureAttempt):
         return self._op("arith.cmpi", [self._value(expression), self._constant(0)], results=[self.make.i1],
                         attributes={"predicate": predicate}).results[0]
 
-    def derive(self, kind: str, index: Index, by: int) -> Index:
-        """Emit ``index // by`` or ``index % by``, and return it as a symbol."""
+    def derive(self, kind: str, index: Index, divisor: int) -> Index:
+        """Emit ``index // divisor`` or ``index % divisor``, and return it as a symbol."""
         symbols = self.symbols_of([index])
         dividend = expression(index.linear({s: k for k, s in enumerate(symbols)}))
         make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod
-        affine = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(dividend, by)]))
+        affine = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(dividend, divisor)]))
         op = self._op("affine.apply", [s.value for s in symbols], results=[self.index_type], attributes={"map": affine})
         low, high = index.interval()
-        least, greatest = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
-        name = f"({index}) {'//' if kind == 'floordiv' else '%'} {by}"
+        least, greatest = (low // divisor, high // divisor) if kind == "floordiv" else (0, divisor - 1)
+        name = f"({index}) {'//' if kind == 'floordiv' else '%'} {divisor}"
         symbol = Symbol(name, least, greatest, symbols[0].key, self, op.results[0], parents=tuple(symbols),
-                        formula=(index, kind, by))
+                        formula=(index, kind, divisor))
         return Index(0, {symbol: 1})

@@ -395,7 +395,7 @@ class View:
             if not related:
                 for symbol in index.symbols:
                     if symbol.parents:              # derived symbols vary together: the interval is only an estimate
-                        symbol.ask("a bound depends on its quotient or remainder")
+                        symbol.request_number("a bound depends on its quotient or remainder")
                 self.out_of_bounds(limit)
             low, high = index.interval_given(related)
             if (low < 0 or high >= extent) and (frame := user_frame()) is not None:

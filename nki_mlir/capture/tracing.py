@@ -239,10 +239,10 @@ def _loop(span: range, names: tuple[str, ...], line_and_column: tuple[int, int],
     try:
         yield index
         if len(builder.scopes) != depth:
-            symbol.ask("an exception left an if statement half way")
+            symbol.request_number("an exception left an if statement half way")
         changed = sorted(changes(before, live_state(names)))
         if changed:
-            symbol.ask(f"Python state is carried from one iteration to the next: {', '.join(changed)}")
+            symbol.request_number(f"Python state is carried from one iteration to the next: {', '.join(changed)}")
         marks.append(builder.mark())
         if builder.plan.replay and not builder.replaying:   # none inside a replay: depth runs, not 2 ** depth
             builder.replaying = True
@@ -254,7 +254,7 @@ def _loop(span: range, names: tuple[str, ...], line_and_column: tuple[int, int],
         raise
     if len(marks) == 3:
         if builder.trace.segment(*marks[:2]) != builder.trace.segment(*marks[1:]):
-            symbol.ask("its body emits other operations when it runs again")
+            symbol.request_number("its body emits other operations when it runs again")
         builder.trace.erase_from(marks[1])
     builder.close_loop()
 

@@ -28,6 +28,10 @@ def check_bits(shape: Sequence[int], dtype: DType, new: DType, is_dense: bool, d
     """Check that a view can be read as another dtype: its last dimension is dense, and the bytes of that dimension and
     of all ``distances`` between elements are multiples of the new element's size."""
     if not is_dense or shape[-1] * dtype.itemsize % new.itemsize:
-        raise BadReshape(what=f"the last dimension of {tuple(shape)} {dtype} cannot be read as {new}").here()
+        raise BadReshape(what=f"the last dimension of {tuple(shape)} {dtype} cannot be read as {new}: its elements "
+                              f"must be contiguous and fill a multiple of {new.itemsize} bytes",
+                         fix="copy the tile first, or view its complete rows").here()
     if any(n * dtype.itemsize % new.itemsize for n in distances):
-        raise BadReshape(what=f"the elements of {tuple(shape)} {dtype} are not aligned for {new}").here()
+        raise BadReshape(what=f"the elements of {tuple(shape)} {dtype} are not aligned for {new}: all distances "
+                              f"between rows must be multiples of {new.itemsize} bytes",
+                         fix="copy the tile first").here()

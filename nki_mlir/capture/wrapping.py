@@ -102,12 +102,12 @@ def _surely_binds(statement: ast.stmt) -> set[str]:
 JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-def can_exit(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
+def can_exit(body: Iterable[ast.stmt], exits: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
     """Return whether control can leave the statements other than at their end: by return, raise, or a jump of an outer
     loop."""
     def scan(nodes: Iterable[ast.AST], in_loop: bool) -> bool:
         for node in nodes:
-            if isinstance(node, by) and not (in_loop and isinstance(node, (ast.Break, ast.Continue))):
+            if isinstance(node, exits) and not (in_loop and isinstance(node, (ast.Break, ast.Continue))):
                 return True
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
                 continue

@@ -75,9 +75,9 @@ class OperationObserver:
             if (bad := ~np.isfinite(result) & np.isfinite(old)).any():
                 self.tell_origin(op, result, bad, sources, at)
 
-    def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
+    def broken_rule(self, error: NkiMlirError, at: Location | None, uncertain: bool) -> None:
         """Report a rule of the device that the kernel breaks."""
-        self.findings.append(CheckFinding("device-rule", WARNING if contested else ERROR, error.headline,
+        self.findings.append(CheckFinding("device-rule", WARNING if uncertain else ERROR, error.headline,
                                           error.at or at, error.advice[1], error.code))
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:

@@ -63,7 +63,7 @@ class Linear:
             total = total.plus(forms[position], c)
         return total
 
-    def moved(self, starts: Sequence[int]) -> "Linear":
+    def counted_from(self, starts: Sequence[int]) -> "Linear":
         """Return the form over axes that are counted from ``starts``."""
         return Linear(self.const + sum(c * starts[axis] for axis, c in self.axes), self.symbols, self.axes)
 
@@ -188,12 +188,12 @@ class Access:
             return Access(self.dtype, None, self.free.plus(Linear(sum(moved))), dims)
         return Access(self.dtype, self.partition.plus(Linear(moved[0])), self.free.plus(Linear(sum(moved[1:]))), dims)
 
-    def moved(self, dim: int, by: Linear) -> "Access":
-        """Return the pattern that starts ``by`` steps of a dim further on."""
+    def shifted(self, dim: int, steps: Linear) -> "Access":
+        """Return the pattern that starts ``steps`` steps of a dim later."""
         step = self.dims[dim][0]
         if dim == 0 and self.partition is not None:
-            return replace(self, partition=self.partition.plus(by, step))
-        return replace(self, free=self.free.plus(by, step))
+            return replace(self, partition=self.partition.plus(steps, step))
+        return replace(self, free=self.free.plus(steps, step))
 
     def over(self, change: Callable[[Linear], Linear]) -> "Access":
         """Return the pattern with its start forms changed."""

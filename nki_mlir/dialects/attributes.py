@@ -261,13 +261,13 @@ def table_of(context: Context) -> dict[object, Any]:
 def memoized(read: Callable[[K], T]) -> Callable[[K], T]:
     """Memoize a function of one type or attribute per context."""
     @wraps(read)
-    def ask(of: K) -> T:
+    def lookup(of: K) -> T:
         table: dict[object, T] = table_of(of.context)
         key = read, of
         if key not in table:
             table[key] = read(of)
         return table[key]
-    return ask
+    return lookup
 
 
 @memoized

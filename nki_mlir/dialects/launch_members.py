@@ -34,8 +34,7 @@ class FewerRanks(Unsupported):
     """A rank meets other ranks, but some of them do not run; ``count``: the number of ranks that must run."""
 
     def __init__(self, operation: str, members: tuple[int, ...], running: int) -> None:
-        where = "by itself" if running == 1 else f"on {running} ranks"
-        super().__init__(feature=f"{operation} between {len(members)} ranks in a kernel that runs {where}",
+        super().__init__(feature=f"{operation} between {len(members)} ranks in a kernel that runs on {running} ranks",
                          instead="run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
         self.count = max(members) + 1
 
@@ -48,7 +47,7 @@ class OneProgram:
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, operation: str) -> list[T]:
         if members == (0,):
             return [value]
-        raise Unsupported(feature=f"{operation} between {len(members)} programs in a kernel that runs by itself",
+        raise Unsupported(feature=f"{operation} between {len(members)} programs in a kernel that runs as one program",
                           instead="launch the kernel on several cores: kernel[2](...)")
 
 

@@ -118,13 +118,13 @@ def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tu
 def _curved_range(expression: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
     """Return the interval of an expression that is not linear: with quotients and remainders in it."""
     if isinstance(expression, ir.AffineModExpr | ir.AffineFloorDivExpr):
-        by = read_linear(expression.rhs)
-        if by.symbols or by.axes or by.const <= 0:
+        divisor = read_linear(expression.rhs)
+        if divisor.symbols or divisor.axes or divisor.const <= 0:
             raise MalformedAttribute(f"'{expression}' does not divide by a positive constant")
         low, high = _expression_range(expression.lhs, ranges, dims)
         if isinstance(expression, ir.AffineFloorDivExpr):
-            return low // by.const, high // by.const
-        return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
+            return low // divisor.const, high // divisor.const
+        return (low, high) if 0 <= low and high < divisor.const else (0, divisor.const - 1)
     if not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
         raise MalformedAttribute(f"'{expression}' is not a sum, product, quotient or remainder")
     sides = [_expression_range(side, ranges, dims) for side in (expression.lhs, expression.rhs)]

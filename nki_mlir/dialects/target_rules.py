@@ -134,13 +134,13 @@ class RuleOfTarget(TargetRule):
 class Finding(NamedTuple):
     """A rule that an instruction breaks.
 
-    ``contested``: documents disagree on it, or code that ran on devices breaks it. ``settled``: the documents of the
-    current generation agree on it, so kernels of that generation must obey it.
+    ``uncertain``: documents disagree on the rule, or code that ran on devices breaks it. ``binds_current``: the
+    documents of the current generation agree on the rule, so it is certain for kernels of that generation.
     """
 
     error: KernelError
-    contested: bool = False
-    settled: bool = False
+    uncertain: bool = False
+    binds_current: bool = False
 
 
 class TargetedOperation(Protocol):
@@ -165,52 +165,54 @@ class TargetCheck:
         self.op, self.machine = op, machine
         self.findings: list[Finding] = []
 
-    def broken(self, error: type[KernelError], contested: bool = False, settled: bool = False,
+    def broken(self, error: type[KernelError], uncertain: bool = False, binds_current: bool = False,
                **values: object) -> None:
         raised = error(op=self.op.name, target=self.machine.name, **values)
-        self.findings.append(Finding(raised, contested or settled, settled))
+        self.findings.append(Finding(raised, uncertain or binds_current, binds_current))
 
-    def need(self, generation: int, feature: str, instead: str, contested: bool = False, settled: bool = False) -> None:
+    def need(self, generation: int, feature: str, instead: str, uncertain: bool = False,
+             binds_current: bool = False) -> None:
         """Check that the machine is of a generation that has ``feature``."""
         if self.machine.generation < generation:
-            self.broken(NotOnTarget, contested, settled, what=feature, needs=generation, has=self.machine.generation,
-                        instead=instead)
+            self.broken(NotOnTarget, uncertain, binds_current, what=feature, needs=generation,
+                        has=self.machine.generation, instead=instead)
 
-    def rule(self, holds: bool, rule: str, instead: str, contested: bool = False, settled: bool = False) -> None:
+    def rule(self, holds: bool, rule: str, instead: str, uncertain: bool = False, binds_current: bool = False) -> None:
         """Check a rule that only this operation has."""
         if not holds:
-            self.broken(RuleOfTarget, contested, settled, what=rule, instead=instead)
+            self.broken(RuleOfTarget, uncertain, binds_current, what=rule, instead=instead)
 
-    def dtypes(self, label: str, *allowed: DType, contested: bool = False) -> None:
+    def dtypes(self, label: str, *allowed: DType, uncertain: bool = False) -> None:
         tile: Tile | None = getattr(self.op, label)
         if tile is not None and tile.dtype not in allowed:
-            self.broken(DtypeOfOperand, contested, operand=label, found=tile.dtype,
+            self.broken(DtypeOfOperand, uncertain, operand=label, found=tile.dtype,
                         expected=", ".join(map(str, allowed)))
 
-    def one_a_row(self, *labels: str, contested: bool = False) -> None:
+    def one_a_row(self, *labels: str, uncertain: bool = False) -> None:
         """Check operands of which a lane reads only one value, for all elements of its partition."""
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
                 rows = getattr(self.op, "dst", tile).shape[0]
-                self.broken(NotOneARow, contested, operand=label, count=tile.free_elements, rows=rows)
+                self.broken(NotOneARow, uncertain, operand=label, count=tile.free_elements, rows=rows)
 
-    def operators(self, *names: str, settled: bool = False) -> None:
+    def operators(self, *names: str, binds_current: bool = False) -> None:
         """Check that the engine has the ALU operators.
 
-        Documents allow more operators on GpSimd for some instructions than for others. For ``settled`` instructions the
-        newest documents state the rule.
+        Documents allow more operators on GpSimd for some instructions than for others. With ``binds_current``, the
+        documents of the current generation state the rule for this instruction.
         """
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:
             self.rule(name in DOCUMENTED, f"{name} is not in the documents' table of operators",
                       "divide by multiplying with nisa.reciprocal; compute others from operators of the table",
-                      contested=True)
-            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators", settled=True)
+                      uncertain=True)
+            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators",
+                      binds_current=True)
             if engine not in (has := engines_of(name)):
-                contested = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
-                settled_here = settled and contested and engine is Engine.GPSIMD and chosen
-                self.broken(NotOnEngine, contested, settled_here, engine=engine.value, what=name,
+                uncertain = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
+                binds_here = binds_current and uncertain and engine is Engine.GPSIMD and chosen
+                self.broken(NotOnEngine, uncertain, binds_here, engine=engine.value, what=name,
                             engines=" or ".join(e.value for e in has))
 
     def partitions(self, operand: str, tile: Tile, engine: Engine) -> None:

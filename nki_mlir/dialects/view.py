@@ -128,7 +128,7 @@ def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
     except ValueError:
         raise MalformedAttribute(f"operand '{label}' is a {of}, not a memref") from None
     if not kind.has_static_shape or kind.affine_map != ir.AffineMap.get_identity(kind.rank, kind.context):
-        raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a whole buffer of static shape")
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a complete buffer of static shape")
     space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
     if space not in ("hbm", "sbuf", "psum"):
         raise MalformedAttribute(f"operand '{label}' has type {kind}, "

@@ -148,10 +148,10 @@ def without_tensors(arguments: tuple[object, ...], keywords: dict[str, object]
     """Return a call's arguments and keywords with a mark for each tensor, and the tensors in the order of the marks."""
     tensors: list[Any] = []
 
-    def take(value: Any) -> tuple[type, int]:
+    def mark_of(value: Any) -> tuple[type, int]:
         tensors.append(value)
         return (_TensorMark, len(tensors) - 1)
-    return map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take), tensors
+    return map_leaves(arguments, is_tensor, mark_of), map_leaves(keywords, is_tensor, mark_of), tensors
 
 
 def as_tensors(values: list[Any], kernel: Kernel) -> list[torch.Tensor]:

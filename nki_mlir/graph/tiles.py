@@ -268,7 +268,7 @@ def load_on_chip(load: Operation, tiles: Tiles) -> None:
     view = reader.view(load.operands[0])
     access = view.tile.access
     for d, subscript in zip(view.dims, list(load.operands)[1:]):
-        access = access.moved(d, reader.form(subscript))
+        access = access.shifted(d, reader.form(subscript))
     tiles.at(load, tuple(reader.numbering.values))
     tile = tiles.buffer((1, 1), access.dtype)
     tiles.copy(tile, replace(view.tile, access=replace(access, dims=((1, 1), (1, 1)))))

@@ -103,7 +103,7 @@ def check_table(op: object) -> None:
     """Report a function for which the Scalar engine has no table: the language composes it of other instructions."""
     function = activation_token(op)
     if not function.native:
-        active().report(NoTable(fn=function.name), contested=False)
+        active().report(NoTable(fn=function.name), uncertain=False)
 
 
 def refuse_hidden_bias(op: object, bias: object, source: View) -> None:

@@ -235,12 +235,12 @@ class Calls(ElementwiseTexts):
         call = cst.Call(cst.Name(name), [cst.Arg(node) for node in nodes])
         return self._public_call(f"nl.{name}", call) if any(id(n) in self.operand_masks for n in nodes) else None
 
-    def _index_moved_by(self, node: cst.BaseExpression, by: cst.BaseExpression) -> IndexFact | None:
+    def _index_moved_by(self, node: cst.BaseExpression, offset: cst.BaseExpression) -> IndexFact | None:
         """Return an index plus a tile of one element; None for other operands."""
-        index, tile = self.fact(node), self.fact(by)
+        index, tile = self.fact(node), self.fact(offset)
         if isinstance(index, IndexFact) and not index.moved and isinstance(tile, TensorFact) and (
                 tile.on_chip and tile.shape == ("1", "1")):
-            return replace(index, moved=self.text(by))
+            return replace(index, moved=self.text(offset))
         return None
 
     def _index(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression) -> IndexFact:

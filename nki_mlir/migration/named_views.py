@@ -84,8 +84,8 @@ def lies_within(view: SubscriptText) -> bool:
             last = item.base
             for axis in item.axes:
                 last = terms.add(last, terms.multiply(axis.step, terms.subtract(axis.extent, "1")))
-            room = [terms.number(terms.simplified(terms.subtract(terms.subtract(size, "1"), end)))
+            remaining = [terms.number(terms.simplified(terms.subtract(terms.subtract(size, "1"), end)))
                     for end in (item.base, last)]
-            if any(n is None or n < 0 for n in (terms.number(item.base), *room)):
+            if any(n is None or n < 0 for n in (terms.number(item.base), *remaining)):
                 return False
     return True

@@ -88,7 +88,7 @@ class OperandMasks(NamedViews):
             self.reject(A_PART)
         spans += [("0", "", "1")] * (rank - len(spans))
 
-        def moved(comparison: Comparison) -> Comparison:
+        def in_axes_of_part(comparison: Comparison) -> Comparison:
             index = comparison.index
             if len(index.axes) != len(spans) or index.moved:
                 self.reject(A_PART)
@@ -100,7 +100,7 @@ class OperandMasks(NamedViews):
             return Comparison(IndexFact(terms.simplified(base), tuple(axes)), comparison.operator)
 
         def mask_of(comparison: Comparison) -> MaskFact:
-            part = moved(comparison)
+            part = in_axes_of_part(comparison)
             return self.mask_of(part.operator, part.index)
         if mask.alternatives:
             return any_of([mask_of(c) for c in mask.alternatives])

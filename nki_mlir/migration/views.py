@@ -80,11 +80,11 @@ def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
 def _stop(start: str, size: str, step: str, dimension: str) -> str:
     """Return the stop of a slice with a step: the element after the last or, if that is certainly within the dimension,
     the end of ``size`` steps."""
-    first, by = terms.number(start), terms.number(step)
-    if first is not None and by is not None and 0 <= first < by:
-        if first == by - 1 or size == f"{dimension} // {step}":
+    first, step_number = terms.number(start), terms.number(step)
+    if first is not None and step_number is not None and 0 <= first < step_number:
+        if first == step_number - 1 or size == f"{dimension} // {step}":
             return terms.multiply(step, size)
-        stop = f"{terms.multiply(step, size)} - {by - 1 - first}"
+        stop = f"{terms.multiply(step, size)} - {step_number - 1 - first}"
         return stop if size.isidentifier() else terms.simplified(stop)
     last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
     stop = terms.add(last, "1")

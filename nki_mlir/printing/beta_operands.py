@@ -193,11 +193,11 @@ def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
         case ast.Slice(lower=None, upper=None):
             return "0", extent, 1
         case ast.Slice(lower=ast.expr() as lower, upper=ast.expr() as upper, step=step):
-            by = ast.literal_eval(step) if step is not None else 1
+            step_number = ast.literal_eval(step) if step is not None else 1
             low, high = linear(lower), linear(upper)
             span = high.pop("", 0) - low.pop("", 0)
             if low == high:
-                return ast.unparse(lower), -(-span // by), by
+                return ast.unparse(lower), -(-span // step_number), step_number
     raise _unprintable(f"the subscript {ast.unparse(item)}")
 
 

@@ -71,13 +71,13 @@ def _in_loop(lines: Sequence[str], name: str) -> str:
     """Return the first line with numbers that move, in each iteration of a loop, as from the first to the second."""
     steps = iter(_steps(*map(_numbers_of, lines)))
 
-    def moved(match: "re.Match[str]") -> str:
+    def in_iteration(match: "re.Match[str]") -> str:
         step, start = next(steps), match[2]
         if not step:
             return match[0]
         product = name if abs(step) == 1 else f"{name} * {abs(step)}"
         return match[1] + (f"{start} - {product}" if step < 0 else product if start == "0" else f"{product} + {start}")
-    return MOVING_SLICE.sub(_of_size, NUMBER.sub(moved, lines[0]))
+    return MOVING_SLICE.sub(_of_size, NUMBER.sub(in_iteration, lines[0]))
 
 
 def _of_size(bounds: "re.Match[str]") -> str:

@@ -100,7 +100,7 @@ def _replace(loop: Operation, ranges: list[range]) -> Operation:
     make = Attributes()
     for user in users:
         if is_tile_op(user):
-            write_op(_moved(read_op(user), variable, terms), make, user.location, ir.InsertionPoint(user))
+            write_op(_over_loops(read_op(user), variable, terms), make, user.location, ir.InsertionPoint(user))
             user.erase()
     if list(variable.uses):
         first = end.block.operations[0].operation
@@ -132,24 +132,24 @@ def _steps(op: Op, variable: Value) -> list[int]:
     """Return how far a loop's variable moves each form of an operation."""
     position, steps = op.symbols.index(variable), list[int]()
 
-    def note(form: Linear) -> Linear:
+    def add_steps(form: Linear) -> Linear:
         steps.extend(c for k, c in form.symbols if k == position)
         return form
-    with_forms(op, note)
+    with_forms(op, add_steps)
     return steps
 
 
-def _moved(op: Op, variable: Value, terms: Sequence[_Term]) -> Op:
+def _over_loops(op: Op, variable: Value, terms: Sequence[_Term]) -> Op:
     """Return the operation with the variables of other loops in the place of one."""
     position, added = op.symbols.index(variable), len(op.symbols)
     positions = [position, *range(added, added + len(terms) - 1)]
 
-    def moved(form: Linear) -> Linear:
+    def substituted(form: Linear) -> Linear:
         factor = dict(form.symbols).get(position, 0)
         if not factor:
             return form
-        by = [factor * t.weight // t.span.step for t in terms]
-        start = sum(-c * t.span.start for c, t in zip(by, terms))
-        return form.substitute(position, 0).plus(Linear(start, tuple(zip(positions, by))))
+        factors = [factor * t.weight // t.span.step for t in terms]
+        start = sum(-c * t.span.start for c, t in zip(factors, terms))
+        return form.substitute(position, 0).plus(Linear(start, tuple(zip(positions, factors))))
     symbols = [terms[0].variable if k == position else s for k, s in enumerate(op.symbols)]
-    return with_forms(op, moved, symbols=(*symbols, *[t.variable for t in terms[1:]]))
+    return with_forms(op, substituted, symbols=(*symbols, *[t.variable for t in terms[1:]]))

@@ -36,7 +36,7 @@ class AxisSlice:
     def text(self, form: Form) -> str:
         start = form(self.start)
         span = (self.count - 1) * self.step + 1
-        by = f":{self.step}" if self.step > 1 else ""
+        step_text = f":{self.step}" if self.step > 1 else ""
         if start.number is None:
             if self.step == 1:
                 return f"nl.ds({start}, {self.count})"
@@ -44,7 +44,7 @@ class AxisSlice:
         if start.number == 0 and self.count == self.extent:
             return ":"
         is_last = self.step > 1 and self.count == -(-(self.extent - start.number) // self.step)
-        return f"{start.number}:{self.extent if is_last else start.number + span}{by}"
+        return f"{start.number}:{self.extent if is_last else start.number + span}{step_text}"
 
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,

@@ -48,7 +48,7 @@ class Scorer:
         if self.stopped:                        # another thread has stopped it in the meantime
             self.process.kill()
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def send(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request to the worker and return the answer. Raise ``CancelledError`` if another thread stops it."""
         try:
             return self.answer(request)
@@ -83,7 +83,7 @@ class Scorer:
     def score(self, request: dict[str, Any]) -> CandidateVerdict:
         """Return the verdict on a request. Raise ``ScoringFailed`` if there is none, for example for a bad reference.
         """
-        return verdict_of(self.ask(request))
+        return verdict_of(self.send(request))
 
     def close(self) -> None:
         """End the worker. Another request would start a new one."""

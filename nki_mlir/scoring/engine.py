@@ -60,13 +60,13 @@ class WorkerPool:
         """Queue a request; return a future of its answer."""
         return self.threads.submit(self.ask, request)
 
-    def ask(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Answer:
         if not hasattr(self.thread_state, "scorer"):
             self.thread_state.scorer = Scorer()
             self.scorers.append(self.thread_state.scorer)
             if self.stopped:                    # meanwhile
                 self.thread_state.scorer.stop()
-        answer: Answer = self.thread_state.scorer.ask(request)
+        answer: Answer = self.thread_state.scorer.send(request)
         return answer
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def score_here(request: Request) -> Answer:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
         request["reference"] = str(file)
-    answer: Answer = _here.scorer.ask(request)
+    answer: Answer = _here.scorer.send(request)
     return answer
 
 

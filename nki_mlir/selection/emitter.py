@@ -142,7 +142,7 @@ class Emitter:
                               instead="copy the operand so that fewer steps describe it")
         for starts in product(*(range(0, n, size) for n, size in zip(extents, sizes))):
             counts = tuple(min(size, n - s) for size, n, s in zip(sizes, extents, starts))
-            limits = tuple(c._replace(form=c.form.moved(starts)) for c in op.limits)
+            limits = tuple(c._replace(form=c.form.counted_from(starts)) for c in op.limits)
             yield in_box(op, Box(starts, counts, ()), limits)
 
     def step_limit(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:

@@ -119,7 +119,7 @@ def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOp
 def boxes(selector: Selector, nest: TileNest, dst: TileOperand, src: TileOperand) -> None:
     """Copy the active elements of src to dst, box by box."""
     def copy(starts: Starts, counts: Starts) -> None:
-        selector.emitter.bound(counts, tuple(c._replace(form=c.form.moved(starts)) for c in nest.limits))
+        selector.emitter.bound(counts, tuple(c._replace(form=c.form.counted_from(starts)) for c in nest.limits))
         selector.emitter.copy(dst.at(starts).tile(counts), src.at(starts).tile(counts))
     in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, copy)
     selector.emitter.bound((), ())
@@ -169,7 +169,7 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last_axis: int) -> It
     open_boxes: dict[Corner, list[int]] = {}
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
-        fixed = tuple(c._replace(form=c.form.moved(at)) for c in box.mask)
+        fixed = tuple(c._replace(form=c.form.counted_from(at)) for c in box.mask)
         counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
         inner = set(itertools.islice(_boxes(fixed, counts, limit, last_axis), limit + 1))
         for key in [k for k in open_boxes if k not in inner]:
@@ -339,7 +339,7 @@ class MaskedInstruction:
         return Access(group_tile.dtype, Linear(row if axes[0] == 0 else 0), Linear(flat), dims)
 
     def in_box(self, op: NisaOp, box: Box) -> NisaOp:
-        return in_box(op, box, tuple(c._replace(form=c.form.moved(box.starts)) for c in op.limits))
+        return in_box(op, box, tuple(c._replace(form=c.form.counted_from(box.starts)) for c in op.limits))
 
     def plain(self, op: NisaOp) -> None:
         """Emit the instruction without a mask."""

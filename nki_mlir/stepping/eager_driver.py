@@ -57,9 +57,9 @@ class EagerDriver:
         run()
         self.debugger.after(moment)
 
-    def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
+    def broken_rule(self, error: NkiMlirError, at: Location | None, uncertain: bool) -> None:
         """Report a broken rule of the device as a run without a debugger does."""
-        report(error, device_rules(), at, contested)
+        report(error, device_rules(), at, uncertain)
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
         """Allow a copy between tensors of different shapes."""

@@ -238,7 +238,7 @@ class _FunctionSplit:
                 def interval(part: Linear) -> tuple[int, int]:
                     return values.interval(part, {variable: (low, high)})
                 box = box_of(mask, extents, interval) if mask else Box((0,) * len(extents), extents, ())
-                return (0, 0) if box is None else extremes(form.moved(box.starts), box.counts, interval)
+                return (0, 0) if box is None else extremes(form.counted_from(box.starts), box.counts, interval)
             peel = fixed and (single or must or any(r not in self.outer for r in other_roots))
             key = (form, mask, constraint.equal, must, extents if form.axes else (), *values.values, *values.facts)
             by_key[key] = Condition(bounds, constraint.equal, monotone, peel, must)

@@ -80,5 +80,5 @@ def check(op: Op, machine: Machine) -> None:
     """Raise the error of the first rule that an instruction breaks, except rules on which documents contradict each
     other."""
     for finding in findings(op, machine):
-        if not finding.contested:
+        if not finding.uncertain:
             raise finding.error

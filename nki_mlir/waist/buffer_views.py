@@ -118,7 +118,7 @@ class TileReader:
         offsets = iter(list(op.operands)[1:])
         access, dims = base.tile.access, list(base.tile.access.dims)
         for d, start, step, size in zip(base.dims, starts, steps, sizes):
-            access = access.moved(d, self.form(next(offsets)) if start == DYNAMIC else Linear(start))
+            access = access.shifted(d, self.form(next(offsets)) if start == DYNAMIC else Linear(start))
             dims[d] = dims[d][0] * step, size
         return BufferView(replace(base.tile, access=replace(access, dims=tuple(dims))), base.dims)
 
@@ -151,7 +151,7 @@ class TileReader:
         steps, lanes = [0] * len(extents), None
         for d, form in zip(view.dims, subscripts):
             step, size = tile.access.dims[d]
-            access = access.moved(d, Linear(form.const))
+            access = access.shifted(d, Linear(form.const))
             if d > 0 or not tile.on_chip:
                 for axis, c in form.axes:
                     steps[axis] += c * step

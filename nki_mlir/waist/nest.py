@@ -259,7 +259,7 @@ class Nest(Generic[AnyOperand]):
         """Return the nest over this many positions of each axis, from its start on."""
         if extents == self.extents:
             return self
-        nest = self.with_forms(lambda form: form.moved(starts))
+        nest = self.with_forms(lambda form: form.counted_from(starts))
         inputs, outputs = (tuple([o.at(starts) for o in operands]) for operands in (self.inputs, self.outputs))
         return Nest(extents, nest.reduced, inputs, nest.symbols, outputs, nest.steps, nest.results, nest.mask,
                     nest.limits)

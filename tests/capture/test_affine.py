@@ -101,9 +101,9 @@ def test_quotients():
     for _ in range(ROUNDS):
         a, by = drawn(rng, (4, 3)), rng.choice([2, 3, 5])
         multiples = Affine(a.const, {s: c * by for s, c in a.symbols.items()}, tuple(c * by for c in a.axes), a.shape)
-        assert multiples.divides(by) and equal(multiples.quotient(by), lambda run: values(multiples, run) // by)
-        assert a.divides(by) == all(c % by == 0 for c in (*a.symbols.values(), *a.axes))
-    assert not Affine(0, {I: 4}, (3,), (2,)).divides(2) and not Affine(0, {I: 3}, (4,), (2,)).divides(2)
+        assert multiples.is_multiple_of(by) and equal(multiples.quotient(by), lambda run: values(multiples, run) // by)
+        assert a.is_multiple_of(by) == all(c % by == 0 for c in (*a.symbols.values(), *a.axes))
+    assert not Affine(0, {I: 4}, (3,), (2,)).is_multiple_of(2) and not Affine(0, {I: 3}, (4,), (2,)).is_multiple_of(2)
 
 
 def test_intervals__are_exact_for_independent_variables():

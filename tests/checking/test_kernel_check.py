@@ -289,7 +289,7 @@ def test_a_kernel_with_collectives_runs_among_all_ranks_that_they_name(pairs):
     with np.errstate(all="raise"):
         report = nki_mlir.check(summed_over_ranks, x, pairs)
     assert {(f.kind, f.severity) for f in report.findings} == {("dead-store", "warning")} and report.sound
-    with pytest.raises(NkiMlirError, match="between 2 ranks in a kernel that runs by itself" if pairs else "between 4 ranks in"):
+    with pytest.raises(NkiMlirError, match="between 2 ranks in a kernel that runs on 1 rank" if pairs else "between 4 ranks in"):
         summed_over_ranks.on("eager")(x, pairs)
 
 

@@ -202,7 +202,7 @@ def test_arrays_that_do_not_fit__are_an_error():
         written.run(x=X.astype(float), y=Y)
     with pytest.raises(TypeError, match="a masked array is passed to a kernel"):
         written.run(x=np.ma.masked_array(X), y=Y)
-    with pytest.raises(TypeError, match="has an array y, which is missing"):
+    with pytest.raises(TypeError, match="takes an array y, which is missing"):
         written.run(x=X)
 
 

@@ -147,7 +147,8 @@ def findings_of(name: str, fields: dict[str, Any]) -> list[str]:
     result: dict[str, list[str]] = defaultdict(list)
     for target, machine in TARGETS.items():
         for finding in findings(op, machine):
-            result[general(finding.error) + " contested" * finding.contested + " settled" * finding.settled].append(target)
+            marks = " uncertain" * finding.uncertain + " binds-current" * finding.binds_current
+            result[general(finding.error) + marks].append(target)
     return [f"{' '.join(targets)}: {text}" for text, targets in result.items()]
 
 

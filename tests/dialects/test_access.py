@@ -54,7 +54,7 @@ def test_arithmetic__agrees_with_the_values(a: Linear, b: Linear, factor: int, s
     assert value(total, s, axes) == value(a, s, axes) + factor * value(b, s, axes)
     assert all(c for _, c in (*total.symbols, *total.axes))
     assert value(a.substitute(0, s[0]), (99, s[1]), axes) == value(a, s, axes)
-    assert value(a.moved((2, 3)), s, axes) == value(a, s, (axes[0] + 2, axes[1] + 3))
+    assert value(a.counted_from((2, 3)), s, axes) == value(a, s, (axes[0] + 2, axes[1] + 3))
     assert a.at(s) == value(a, s, (0, 0))
     assert a.plus(a, -1) == ZERO
 

@@ -216,10 +216,10 @@ SPACES = 'whose memory space is not "hbm", "sbuf" or "psum"'
 OPERAND_TYPES = {
     "a dynamic shape": ("memref<4x?xf32, \"sbuf\">",
                         "operand 'src' has type memref<4x?xf32, \"sbuf\">, "
-                        "which is not a whole buffer of static shape"),
+                        "which is not a complete buffer of static shape"),
     "a strided layout": ("memref<4x8xf32, strided<[16, 1]>, \"sbuf\">",
                          "operand 'src' has type memref<4x8xf32, strided<[16, 1]>, \"sbuf\">, "
-                         "which is not a whole buffer of static shape"),
+                         "which is not a complete buffer of static shape"),
     "no memory space": ("memref<4x8xf32>", f"operand 'src' has type memref<4x8xf32>, {SPACES}"),
     "another memory space": ("memref<4x8xf32, \"dram\">",
                              f"operand 'src' has type memref<4x8xf32, \"dram\">, {SPACES}"),

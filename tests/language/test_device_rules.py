@@ -17,7 +17,7 @@ from nki_mlir.language.kernel import is_array, unwrap
 from .running import floats, run
 
 X = floats(128, 64)
-BROKEN, CONTESTED, KEPT = {}, {}, {}
+BROKEN, UNCERTAIN, KEPT = {}, {}, {}
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ def reduces_by_maximum(x):
     return output(nisa.activation_reduce(np.exp, nl.load(x), reduce_op=np.max, reduce_res=rows))        # here
 
 
-@case(CONTESTED, "activation_reduce by another operator", "'activation_reduce': reduces by maximum")
+@case(UNCERTAIN, "activation_reduce by another operator", "'activation_reduce': reduces by maximum")
 def reduces_by_maximum_later(x):
     rows = nl.ndarray((128, 1), nl.float32)
     return output(nisa.activation_reduce(np.exp, nl.load(x), reduce_op=np.max, reduce_res=rows))        # here
@@ -142,7 +142,7 @@ def reduces_by_add(x):
     return output(nisa.activation_reduce(np.exp, nl.load(x), reduce_op=np.add, reduce_res=rows))
 
 
-@case(CONTESTED, "a number as bias", "the bias of an activation is 1.0; it must be a float32, float16 or bfloat16 tile")
+@case(UNCERTAIN, "a number as bias", "the bias of an activation is 1.0; it must be a float32, float16 or bfloat16 tile")
 def number_as_bias(x):
     return output(nisa.activation(np.exp, nl.load(x), bias=1.0))                                        # here
 
@@ -182,7 +182,7 @@ def gpsimd_copy_of_psum(x):
     return output(nisa.tensor_copy(nl.matmul(tile, tile, transpose_x=True), engine=nisa.gpsimd_engine))  # here
 
 
-@case(CONTESTED, "PSUM of an instruction of GpSimd", "operand 'on_true_tile' of 'affine_select' is in PSUM")
+@case(UNCERTAIN, "PSUM of an instruction of GpSimd", "operand 'on_true_tile' of 'affine_select' is in PSUM")
 def selects_in_psum(x):
     tile = nl.load(x)
     p, f = nl.mgrid[0:64, 0:64]
@@ -235,7 +235,7 @@ def too_many_elements(x):
     return output(nisa.tensor_copy(tile))                                                                # here
 
 
-@case(CONTESTED, "operators of GpSimd", "the gpsimd engine has no maximum, which 'tensor_tensor' needs")
+@case(UNCERTAIN, "operators of GpSimd", "the gpsimd engine has no maximum, which 'tensor_tensor' needs")
 def maximum_on_gpsimd(x):
     tile = nl.load(x)
     return output(nisa.tensor_tensor(tile, tile, np.maximum, engine=nisa.gpsimd_engine))                 # here
@@ -260,9 +260,9 @@ def test_kept(on, name):
         run(on, kernel_for(function, target), X)
 
 
-@pytest.mark.parametrize("name", CONTESTED)
-def test_contested(on, name):
-    function, text, target = CONTESTED[name]
+@pytest.mark.parametrize("name", UNCERTAIN)
+def test_uncertain_rules(on, name):
+    function, text, target = UNCERTAIN[name]
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
         run(on, kernel_for(function, target), X)

@@ -191,7 +191,7 @@ REFUSED = {
     "microscaled matmul: P%32": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(16, 4, dtype=X4), tile(16, 4, dtype=X4), tile(2, 4,
             dtype=nl.uint8), tile(2, 4, dtype=nl.uint8)),
-        "'nc_matmul_mx': contracts 32, 64, 96 or 128 partitions of both operands"),
+        "'nc_matmul_mx': contracts 32, 64, 96 or 128 partitions of both operands, got 16 and 16"),
     "microscaled matmul: M odd": (
         lambda: nisa.nc_matmul_mx(psum(3, 4), tile(32, 3, dtype=X4), tile(32, 4, dtype=X4), tile(4, 3,
             dtype=nl.uint8), tile(4, 4, dtype=nl.uint8)),
@@ -266,7 +266,7 @@ REFUSED = {
     "tensor_reduce: negate bitvec": (
         lambda: nisa.tensor_reduce(tile(4, 1, dtype=nl.int32), nl.bitwise_and, tile(4, 4, dtype=nl.int32), 1,
             negate=True),
-        "'tensor_reduce': negate is for arithmetic reductions"),
+        "'tensor_reduce': negate is for arithmetic reductions, got bitwise_and"),
     "tensor_reduce: op": (lambda: nisa.tensor_reduce(tile(4, 1), nl.equal, tile(4, 4), 1),
         "attribute 'op' of 'tensor_reduce' is 'equal', which must be one of add, subtract, multiply, average, maximum, "
         "minimum, abs_max, abs_min, bitwise_and, bitwise_or, bitwise_xor, logical_and, logical_or, logical_xor"),
@@ -304,15 +304,15 @@ REFUSED = {
         "'nc_find_index8': takes 8 to 16384 values a partition in data, got 16385"),
     # shuffle
     "shuffle: mask len": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [0]*31),
-        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
+        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255, got 31 such entries of 31"),
     "shuffle: mask val": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32]*32),
-        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
+        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255, got 0 such entries of 32"),
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),
-        "'nc_stream_shuffle': dst and src must have the same dtype and free shape"),
+        "'nc_stream_shuffle': dst and src must have the same dtype and free shape, got float32 [32, 4] and int32 [32, 4]"),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),
         "operand 'dst' of 'nc_stream_shuffle' begins at partition 32 and has 96 partitions"),
     "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),
-        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
+        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255, got 0 such entries of 32"),
     # patterns
     "patterns: pattern 5": (lambda: nisa.iota(tile(4, 4), [[1, 1]]*4+[[1, 4]]),
         "iota pattern must have 1 to 4 [step, count] pairs"),
@@ -329,7 +329,7 @@ REFUSED = {
         "'local_gather': src_buffer and index must have the same number of partitions, a multiple of 16, got 8 and 8"),
     "gathers and lists: epi": (
         lambda: nisa.local_gather(tile(16, 48), tile(16, 16), tile(16, 1, dtype=nl.uint16), 3),
-        "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements for each index"),
+        "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements for each index, got 3"),
     "gathers and lists: dtype": (
         lambda: nisa.local_gather(tile(16, 16), tile(16, 16), tile(16, 1, dtype=nl.uint32)),
         "operand 'index' of 'local_gather' has dtype uint32, which must be uint16"),
@@ -338,7 +338,7 @@ REFUSED = {
         "size of dimension 1 in 'index[16, 257]' of 'local_gather' exceed architecture limitation of 256."),
     "gathers and lists: dst dtype": (
         lambda: nisa.local_gather(tile(16, 16, dtype=BF16), tile(16, 16), tile(16, 1, dtype=nl.uint16)),
-        "'local_gather': dst and src_buffer must have the same dtype"),
+        "'local_gather': dst and src_buffer must have the same dtype, got bfloat16 and float32"),
     "gathers and lists: ngather float idx": (lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4)),
         "operand 'indices' of 'nc_n_gather' has dtype float32, which must be uint32"),
     "gathers and lists: nonzero dst": (lambda: nisa.nonzero_with_count(tile(4, 8, dtype=nl.int32), tile(4, 8)),
@@ -363,7 +363,7 @@ REFUSED = {
         lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.int32), tile(16, 4, dtype=BF16), 16),
         "operand 'idx_dst' of 'topk' has dtype int32, which must be uint32"),
     "gathers and lists: seq P": (lambda: nisa.sequence_bounds(tile(2, 2, 8), tile(2, 8)),
-        "'sequence_bounds': segment_ids must have one partition"),
+        "'sequence_bounds': segment_ids must have 1 partition, got 2"),
     "gathers and lists: seq dst": (lambda: nisa.sequence_bounds(tile(1, 2, 9), tile(1, 8)),
         "operand 'dst' of 'sequence_bounds' has shape [1, 2, 9], which must be [1, 2, 8]"),
     "gathers and lists: seq dtype": (
@@ -377,7 +377,7 @@ REFUSED = {
         "'topk': takes lists of 8 to 65535, got 65536"),
     "gathers and lists: topk P": (
         lambda: nisa.topk(tile(8, 4, dtype=BF16), tile(8, 4, dtype=nl.uint32), tile(8, 4, dtype=BF16), 16),
-        "'topk': takes a multiple of 16 partitions"),
+        "'topk': takes a multiple of 16 partitions, got 8"),
     # selections
     "selections: v2": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1)),
@@ -400,7 +400,7 @@ REFUSED = {
         "operand 'predicate' of 'select_reduce' has dtype float32; it must have int8, uint8, int16, uint16, bool"),
     "selections: sel on_true int32": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4, dtype=nl.int32), 0.0),
-        "'select_reduce': on_true cannot be int32"),
+        "'select_reduce': selects floats and integers of 8 and 16 bits, got int32 as on_true"),
     "selections: sel op": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4), 0.0, reduce_op=nl.add),
         "attribute 'reduce_op' of 'select_reduce' is 'add', which must be one of maximum"),
@@ -492,10 +492,10 @@ REFUSED = {
         "memset of float8_e4m3fn_x4 takes only 0, got 1"),
     "memset and quantization: q P": (
         lambda: nisa.quantize_mx(tile(16, 2, dtype=X4), tile(16, 8, dtype=BF16), tile(2, 2, dtype=nl.uint8)),
-        "'quantize_mx': takes 32, 64, 96 or 128 partitions of whole quads, got 16 x 8"),
+        "'quantize_mx': takes 32, 64, 96 or 128 partitions of a multiple of 4 values, got 16 x 8"),
     "memset and quantization: q F": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=X4), tile(32, 10, dtype=BF16), tile(4, 2, dtype=nl.uint8)),
-        "'quantize_mx': takes 32, 64, 96 or 128 partitions of whole quads, got 32 x 10"),
+        "'quantize_mx': takes 32, 64, 96 or 128 partitions of a multiple of 4 values, got 32 x 10"),
     "memset and quantization: q src f32": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=X4), tile(32, 8), tile(4, 2, dtype=nl.uint8)),
         "operand 'src' of 'quantize_mx' has dtype float32, which must be bfloat16 or float16"),
@@ -618,7 +618,7 @@ REFUSED = {
     "others: rng float": (lambda: nisa.rng(tile(4, 4)),
         "operand 'dst' of 'rng' has dtype float32, which must be an integer type"),
     "others: seed shape": (lambda: nisa.set_rng_seed(tile(4, 1, dtype=nl.int32)),
-        "'random_seed': the seed must be a single value"),
+        "'random_seed': the seed must be a single value, got [4, 1]"),
     "others: rand_set cols": (lambda: nisa.rand_set_state(tile(4, 5, dtype=nl.uint32)),
         "rand_set_state src_seeds has 5 words per partition, which must be 6"),
     "others: activate2 ops": (lambda: nisa.activate2(tile(4, 4), nl.exp, tile(4, 4), 1.0, 0.0, nl.add, nl.multiply),

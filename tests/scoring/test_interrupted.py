@@ -146,7 +146,7 @@ def test_a_stopped_worker__is_not_started_again(folder):
 
     def ask():
         try:
-            scorer.ask({"candidate": "endless.py", "reference": "reference.py", "seconds": 100})
+            scorer.send({"candidate": "endless.py", "reference": "reference.py", "seconds": 100})
         except BaseException as error:
             ended.append(type(error).__name__)
     thread = threading.Thread(target=ask)

@@ -66,7 +66,7 @@ def test_worker__answers_until_it_ends(workers):
     waiting, started = workers
     waiting += [Worker(3), Worker(2)]
     scorer = Scorer()
-    assert [scorer.ask({"source": str(k)})["number"] for k in range(4)] == [1, 2, 1, 2]
+    assert [scorer.send({"source": str(k)})["number"] for k in range(4)] == [1, 2, 1, 2]
     assert [[r["source"] for r in worker.requests] for worker in started] == [["0", "1", "2"], ["2", "3"]]
     assert all("directory" in request for worker in started for request in worker.requests)
 
@@ -76,15 +76,15 @@ def test_worker__that_has_ended_is_not_asked(workers):
     waiting, started = workers
     waiting += [Worker(1), Worker(0), Worker(1)]
     scorer = Scorer()
-    scorer.ask({})
+    scorer.send({})
     started[0].status = 1
-    assert scorer.ask({})["number"] == 1 and [len(worker.requests) for worker in started] == [1, 1, 1]
+    assert scorer.send({})["number"] == 1 and [len(worker.requests) for worker in started] == [1, 1, 1]
 
 
 def test_worker__that_never_answers_is_an_error_after_some_tries(workers):
     waiting, started = workers
     waiting += [Worker(0) for _ in range(TRIES + 1)]
-    answer = Scorer().ask({})
+    answer = Scorer().send({})
     assert answer["error"]["message"] == "the worker ended before it had a verdict" and len(started) == TRIES
 
 
@@ -94,7 +94,7 @@ def test_worker__of_a_stopped_client_is_killed_as_it_starts(workers):
     scorer = Scorer()
     scorer.stop()
     with pytest.raises(client.CancelledError, match=r"^$"):
-        scorer.ask({})
+        scorer.send({})
     assert not started
     scorer.start()
     assert started[0].status == -9

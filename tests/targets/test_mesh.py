@@ -92,7 +92,7 @@ def test_cores_of_ranks():
 
 def test_alone():
     assert meet((0,), 3) == [3]
-    with pytest.raises(Unsupported, match="a meeting between 2 programs in a kernel that runs by itself"):
+    with pytest.raises(Unsupported, match="a meeting between 2 programs in a kernel that runs as one program"):
         meet((0, 1), 3)
 
 

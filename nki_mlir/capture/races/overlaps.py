@@ -99,9 +99,9 @@ class ConditionPoints:
     def value(self, symbol: Symbol) -> np.ndarray:
         if symbol not in self.values:
             assert symbol.formula is not None
-            index, kind, by = symbol.formula
+            index, kind, divisor = symbol.formula
             value = self.of(index)
-            self.values[symbol] = value // by if kind == "floordiv" else value % by
+            self.values[symbol] = value // divisor if kind == "floordiv" else value % divisor
         return self.values[symbol]
 
 
@@ -178,12 +178,12 @@ class TouchSystem(OverlapSystem):
         return symbol.first, {self.variable(0, (symbol.last - symbol.first) // symbol.step): symbol.step}
 
     def derived(self, side: int, symbol: Symbol) -> Form:
-        """Return the form of a quotient or remainder. Add the row ``index == by * quotient + remainder``."""
+        """Return the form of a quotient or remainder. Add the row ``index == divisor * quotient + remainder``."""
         assert symbol.formula is not None
-        index, kind, by = symbol.formula
+        index, kind, divisor = symbol.formula
         low, high = index.interval()
-        quotient, remainder = self.variable(low // by, high // by), self.variable(0, by - 1)
-        self.row(plus(self.form(side, index, ()), (0, {quotient: -by, remainder: -1})), True)
+        quotient, remainder = self.variable(low // divisor, high // divisor), self.variable(0, divisor - 1)
+        self.row(plus(self.form(side, index, ()), (0, {quotient: -divisor, remainder: -1})), True)
         return 0, {quotient if kind == "floordiv" else remainder: 1}
 
     def form(self, side: int, index: Affine, axes: Sequence[int]) -> Form:

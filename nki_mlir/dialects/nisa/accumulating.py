@@ -118,7 +118,7 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
         self.verify_accumulator(check)
 
     def verify_target(self, check: TargetCheck) -> None:
-        verify_sum(self, check, settled=True)
+        verify_sum(self, check, binds_current=True)
 
     def body(self, s: ScalarFunctions[V], *sources: V) -> V:
         return ActivationOp.body(self, s, *sources)                 # type: ignore[arg-type]
@@ -145,13 +145,16 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         check.one_of("reduce_op", ("maximum",))
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
-        check.rule(self.reduce_res is None or self.reduce_res.dtype.is_float, "reduce_res must have a float type",
-                   "create reduce_res with dtype=nl.float32")
+        if self.reduce_res is not None:
+            check.rule(self.reduce_res.dtype.is_float,
+                       f"reduce_res must have a float type, got {self.reduce_res.dtype}",
+                       "create reduce_res with dtype=nl.float32")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.dtypes("predicate", INT8, UINT8, INT16, UINT16, BOOL)
-        check.rule(self.on_true.dtype not in (TFLOAT32, INT32, UINT32), f"on_true cannot be {self.on_true.dtype}",
-                   "convert it first")
+        check.rule(self.on_true.dtype not in (TFLOAT32, INT32, UINT32),
+                   f"selects floats and integers of 8 and 16 bits, got {self.on_true.dtype} as on_true",
+                   "convert on_true first")
 
     def body(self, s: ScalarFunctions[V], *sources: V) -> V:
         predicate, on_true, *on_false = sources
@@ -197,7 +200,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
                    "compare parts of the range, each with a smaller range_start")
         check.rule(np.float32(self.fill) == np.float32(LOWEST),
                    f"writes {LOWEST:g} outside of the range, got {self.fill:g}", "leave on_false_value out",
-                   contested=True)
+                   uncertain=True)
 
     def body(self, s: ScalarFunctions[V], *sources: V) -> V:
         src, bound0, bound1, index = sources
@@ -310,7 +313,7 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
 
     def verify_target(self, check: TargetCheck) -> None:
         check.operators(self.op0)
-        check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
+        check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", uncertain=True)
         check.rule(self.reduce_op in REGISTER_REDUCTIONS,
                    f"reduces by {', '.join(REGISTER_REDUCTIONS)}, got {self.reduce_op}",
                    "reduce with nisa.tensor_reduce")

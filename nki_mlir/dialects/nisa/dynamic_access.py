@@ -46,12 +46,13 @@ class PatternAddressed(DataAddressed):
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
         rows = self.piece.shape[0]
-        check.rule(len(self.steps) == len(self.piece.shape), "must have one step for each dimension",
+        check.rule(len(self.steps) == len(self.piece.shape),
+                   f"must have {len(self.piece.shape)} steps, one for each dimension, got {len(self.steps)}",
                    f"give {len(self.piece.shape)} steps")
         check.rule(prod(self.index.shape) in (1, rows),
                    f"takes one index, or one for each row, got {list(self.index.shape)}",
                    f"give the index the shape [1, 1] or [{rows}, 1]")
-        check.rule(self.table.shape[0] in (1, rows), "the table must have one row, or one for each partition",
+        check.rule(self.table.shape[0] in (1, rows), f"the table must have 1 or {rows} rows, got {self.table.shape[0]}",
                    f"give the table 1 or {rows} rows")
 
     def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray
@@ -296,10 +297,14 @@ class OnChip(RunTimeIndexed):
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src must have the same number of partitions",
+        check.rule(self.dst.shape[0] == self.src.shape[0],
+                   f"dst and src must have the same number of partitions, got {self.dst.shape[0]} and "
+                   f"{self.src.shape[0]}",
                    "give both the same number of partitions")
         super().verify(check)
-        check.rule(self.offset.shape[0] == 1, "takes one offset for all partitions", "give the offset one partition")
+        check.rule(self.offset.shape[0] == 1,
+                   f"takes one offset for all partitions, got {self.offset.shape[0]} partitions of offsets",
+                   "give the offset one partition")
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,

@@ -128,9 +128,9 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         in_psum = PSUM in (self.src.space, self.dst.space)
         if "power" in (self.op0, self.op1) and in_psum and self.engine == "unknown":
             check.rule(False, "power reads and writes SBUF only, got a tile in PSUM", "copy it to SBUF first",
-                       settled=True)
+                       binds_current=True)
         else:
-            check.operators(self.op0, self.op1, settled=True)
+            check.operators(self.op0, self.op1, binds_current=True)
 
     @property
     def exact(self) -> bool:
@@ -246,7 +246,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
 
     def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("scale")
-        check.one_a_row("bias", contested=True)         # one release accepted any shape
+        check.one_a_row("bias", uncertain=True)         # one release accepted any shape
         if self.fn == "reciprocal" and self.bias is not None:
             check.need(3, "the activation 'reciprocal' with a bias", "add the bias in a separate instruction")
 
@@ -297,7 +297,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
 
     def verify_target(self, check: TargetCheck) -> None:
         signed = self.predicate.dtype.is_integer        # a test for 0 reads the bits, whatever the sign
-        check.dtypes("predicate", UINT8, UINT16, UINT32, BOOL, contested=signed)
+        check.dtypes("predicate", UINT8, UINT16, UINT32, BOOL, uncertain=signed)
 
     @property
     def compute(self) -> DType:
@@ -335,7 +335,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     def verify_target(self, check: TargetCheck) -> None:
         kind = self.src.dtype
         check.rule(kind.is_float or kind.itemsize < 4, f"selects floats and integers of 8 and 16 bits, got {kind}",
-                   "convert the tile first", contested=True)
+                   "convert the tile first", uncertain=True)
 
     @property
     def compute(self) -> DType:

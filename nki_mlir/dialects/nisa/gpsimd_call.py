@@ -51,8 +51,8 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
                    f"got {self.shapes}",
                    "give each source a shape of its number of elements")
         check.rule(min(self.busy, self.transfers_in, self.bytes_in, self.transfers_out, self.bytes_out) >= 0,
-                   "cycles, transfers and bytes must be 0 or more", "give 0 or more")
-        check.unmasked(": a program works on whole tensors")
+                   "cycles, transfers and bytes must be 0 or more", "write 0 where there are none")
+        check.unmasked(": a custom operator reads and writes complete tensors")
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         shaped = [s.reshape(shape) for s, shape in zip(sources, _parsed(self.shapes))] or sources

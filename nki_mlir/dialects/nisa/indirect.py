@@ -159,7 +159,8 @@ class RowAddressed(DataAddressed):
         check.all_in(("sbuf", "hbm"), "dst", "src")
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
-        check.rule(self.index.free_elements == 1, "the index tile must be [N, 1]",
+        check.rule(self.index.free_elements == 1,
+                   f"the index tile must be [N, 1], got {list(self.index.shape)}",
                    "reshape the indices to one for each partition")
         table, piece = list(self.table.shape), list(self.piece.shape)
         check.rule(piece == [self.index.shape[0], *table[1:]],

@@ -34,14 +34,14 @@ class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR
     def verify_target(self, check: TargetCheck) -> None:
         kinds = (self.stationary.dtype, self.moving.dtype)
         check.rule(not self.dst.dtype.is_integer, f"writes float32 or bfloat16, got {self.dst.dtype}",
-                   "let the result be float32 and copy it", settled=True)
+                   "let the result be float32 and copy it", binds_current=True)
         if self.dst.dtype is not FLOAT32:
             feature = f"a result of nc_matmul in {self.dst.dtype}"
             check.need(3, feature, "let the result be float32 and copy it")
             if check.machine.generation >= 3:
-                check.need(4, feature, "let the result be float32 and copy it", settled=True)
+                check.need(4, feature, "let the result be float32 and copy it", binds_current=True)
             check.rule(self.dst.dtype is BFLOAT16, f"writes float32 or bfloat16, got {self.dst.dtype}",
-                       "let the result be float32 and copy it", settled=True)
+                       "let the result be float32 and copy it", binds_current=True)
         if FLOAT8_E4M3FN in kinds:
             check.need(4, f"nc_matmul of {FLOAT8_E4M3FN}", "use float8_e4m3")
         check.rule(len({kind in WIDE for kind in kinds}) == 1,

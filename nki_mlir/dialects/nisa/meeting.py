@@ -138,7 +138,8 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
         check.all_in((SBUF,), "dst", "src")
         check.same_shape("dst", "src")
         check.dtype("dst", self.src.dtype)
-        check.rule(min(self.send_to, self.receive_from) >= 0, "cores must be numbers of 0 or more",
+        check.rule(min(self.send_to, self.receive_from) >= 0,
+                   f"cores must be numbers of 0 or more, got {min(self.send_to, self.receive_from)}",
                    "name cores of the launch")
         check.unmasked()
 

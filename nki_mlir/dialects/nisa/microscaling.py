@@ -81,8 +81,8 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         check.dtype("dst_scale", UINT8, FLOAT8_E8M0FNU)
         p, f = self.src.shape[0], self.src.free_elements
         check.rule(p % Machine.quadrant == 0 and f % PACKED == 0,
-                   f"takes 32, 64, 96 or 128 partitions of whole quads, got {p} x {f}",
-                   "pad the tile to complete quadrants and quads")
+                   f"takes 32, 64, 96 or 128 partitions of a multiple of {PACKED} values, got {p} x {f}",
+                   f"pad the tile to multiples of {Machine.quadrant} partitions and {PACKED} values")
         check.shape("dst", (p, f // PACKED))
         check.rule(self.dst_scale.shape[0] > scale_row(p // GROUP - 1) and self.dst_scale.free_elements == f // PACKED,
                    "the tile of scales must have a row for each group and a column for each quad, "
@@ -135,8 +135,8 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
             check.dtype(f"{label}_scale", UINT8, FLOAT8_E8M0FNU)
         k, m, n = self.stationary.shape[0], self.stationary.free_elements, self.moving.free_elements
         check.rule(k == self.moving.shape[0] and k % Machine.quadrant == 0,
-                   "contracts 32, 64, 96 or 128 partitions of both operands",
-                   "give both one of these numbers of partitions")
+                   f"contracts 32, 64, 96 or 128 partitions of both operands, got {k} and {self.moving.shape[0]}",
+                   "give both operands one of these numbers of partitions")
         check.rule(m % 2 == 0 and m <= Machine.stationary_free_max,
                    f"takes an even number of up to 128 stationary columns, got {m}",
                    "split more columns into several products; pad an odd number")

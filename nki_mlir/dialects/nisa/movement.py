@@ -31,7 +31,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
 
     def verify_target(self, check: TargetCheck) -> None:
         if self.engine == SCALAR.value:         # older documents have it on generation 2, newer ones do not
-            check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", settled=True)
+            check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", binds_current=True)
 
     @property
     def compute(self) -> DType | None:
@@ -120,15 +120,19 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
-                   f"takes {QUADRANT} entries of 0..31 or 255",
+        entries = [m for m in self.shuffle if 0 <= m < QUADRANT or m == KEEP]
+        check.rule(len(entries) == len(self.shuffle) == QUADRANT,
+                   f"takes {QUADRANT} entries of 0..31 or 255, got {len(entries)} such entries of {len(self.shuffle)}",
                    "give a source for each partition of a quadrant; 255 keeps the partition's value")
         partitions = self.src.shape[0]
-        check.rule(all(m < partitions or m >= QUADRANT for m in self.shuffle[:self.dst.shape[0]]),
-                   f"the mask must name partitions of src, 0 to {partitions - 1}, or 255",
+        sources = [m for m in self.shuffle[:self.dst.shape[0]] if m < QUADRANT]
+        check.rule(max(sources, default=0) < partitions,
+                   f"the mask must name partitions of src, 0 to {partitions - 1}, or 255, got "
+                   f"{max(sources, default=0)}",
                    "name partitions that src has; 255 keeps the partition's value")
         check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
-                   "dst and src must have the same dtype and free shape",
+                   f"dst and src must have the same dtype and free shape, got {self.dst.dtype} "
+                   f"{list(self.dst.shape)} and {self.src.dtype} {list(self.src.shape)}",
                    "give dst the dtype and the free shape of src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
@@ -161,14 +165,15 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
                    f"src and index must have the same number of partitions, a multiple of {GROUP}, got "
                    f"{self.src.shape[0]} and {self.index.shape[0]}",
                    f"fill both up to {-(-max(self.src.shape[0], self.index.shape[0]) // GROUP) * GROUP} partitions")
-        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements for each index",
+        check.rule(self.elements in (1, 2, 4, 8, 16, 32),
+                   f"gathers 1, 2, 4, 8, 16 or 32 elements for each index, got {self.elements}",
                    "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
         indices = self.index.free_elements * GROUP
         check.rule(self.valid <= indices, f"takes at most the indices that {GROUP} partitions of index have, got "
                    f"{self.valid} for {indices}", "pass the number that index has, or less")
-        check.rule(self.dst.dtype is self.src.dtype, "dst and src must have the same dtype",
-                   "give dst the dtype of src")
+        check.rule(self.dst.dtype is self.src.dtype, f"dst and src must have the same dtype, got {self.dst.dtype} and "
+                   f"{self.src.dtype}", "give dst the dtype of src")
         gathered = self.index.free_elements * GROUP * self.elements
         check.rule(self.dst.shape[0] == self.src.shape[0] and self.dst.free_elements == gathered,
                    "dst must have the partitions of src, and elements for each of 16 rows of indices, "

@@ -54,7 +54,8 @@ class RandomSeedOp(WithState, name="random_seed", engines=(Engine.VECTOR,), mnem
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed must be a single value",
+        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1,
+                   f"the seed must be a single value, got {list(self.seed.shape)}",
                    "give it the shape [1, 1]")
 
     def reference(self, seed: np.ndarray) -> np.ndarray:

@@ -34,17 +34,18 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions",
+        check.rule(not (self.negate and ALU[self.op].group == "bitwise"),
+                   f"negate is for arithmetic reductions, got {self.op}",
                    "leave negate out")
 
     def verify_target(self, check: TargetCheck) -> None:
         feature = f"'{self.name}' of {self.op}"
         instead = "reduce by maximum, by minimum with negate, and compare the two"
-        check.need(SINCE.get(self.op, 0), feature, instead, settled=True)
+        check.need(SINCE.get(self.op, 0), feature, instead, binds_current=True)
         check.rule(self.op not in SINCE, f"{feature}: documents name this reduction for activate2 alone", instead,
-                   contested=True)
+                   uncertain=True)
         check.rule(self.op != "average", "documents name the reduction average for tensor_partition_reduce alone",
-                   "reduce by add, and multiply the sum by 1 / count; or call nl.mean", contested=True)
+                   "reduce by add, and multiply the sum by 1 / count; or call nl.mean", uncertain=True)
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         value = super().reference(src)
@@ -113,7 +114,7 @@ class RowReducing(Protocol):
     def name(self) -> str: ...
 
 
-def verify_sum(op: RowReducing, check: TargetCheck, settled: bool = False) -> None:
+def verify_sum(op: RowReducing, check: TargetCheck, binds_current: bool = False) -> None:
     """Check that the Scalar engine's registers add; documents of ``activation_reduce`` restrict only generation 2 to
     that."""
     ActivationOp.verify_target(op, check)                           # type: ignore[arg-type]
@@ -122,7 +123,7 @@ def verify_sum(op: RowReducing, check: TargetCheck, settled: bool = False) -> No
         check.need(3, feature, "reduce with nisa.tensor_reduce")
         if check.machine.generation >= 3:
             check.rule(False, f"reduces by {op.reduce_op}; an activation is documented to reduce by nl.add only",
-                       "reduce with nisa.tensor_reduce", contested=True, settled=settled)
+                       "reduce with nisa.tensor_reduce", uncertain=True, binds_current=binds_current)
 
 
 class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SCALAR,), mnemonic="ACTIVATE_REDUCE",
@@ -164,7 +165,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row(*self.row_operands)
         check.operators(self.op0)
-        check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
+        check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", uncertain=True)
         check.rule(self.reduce_op in ROW_REDUCTIONS, f"reduces by {', '.join(ROW_REDUCTIONS)}, got {self.reduce_op}",
                    "reduce with nisa.tensor_reduce")
 
@@ -182,7 +183,7 @@ def every(tile: Tile, n: int) -> list[Tile] | None:
         return None
     parts = []
     for k in range(n):
-        access = tile.access.moved(len(outer), Linear(k))
+        access = tile.access.shifted(len(outer), Linear(k))
         parts.append(replace(tile, access=replace(access, dims=(*outer, (n * step, -(-(count - k) // n))))))
     return parts
 

@@ -147,7 +147,8 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "segment_ids")
-        check.rule(self.segment_ids.shape[0] == 1, "segment_ids must have one partition", "lay them out in one row")
+        check.rule(self.segment_ids.shape[0] == 1,
+                   f"segment_ids must have 1 partition, got {self.segment_ids.shape[0]}", "lay them out in one row")
         check.shape("dst", (1, 2, self.segment_ids.free_elements))
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -189,8 +190,8 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         check.dtype("indices", UINT32)
         check.same_partitions("values", "indices", "src")
         k, capacity = self.values.free_elements, self.src.free_elements * GROUP
-        check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions",
-                   "pad the last group to 16 partitions")
+        check.rule(self.src.shape[0] % GROUP == 0, f"takes a multiple of {GROUP} partitions, got {self.src.shape[0]}",
+                   f"pad the last group to {GROUP} partitions")
         check.rule(8 <= self.n <= Machine.topk_list_max and self.n <= capacity,
                    f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}",
                    "split longer lists; pad shorter lists, for maxima with the lowest number")

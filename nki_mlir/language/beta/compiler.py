@@ -27,7 +27,7 @@ class sbuf:
 
     Example:
         @nki.jit
-        def moved(x):
+        def copied(x):
             out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
             first = nl.ndarray(x.shape, dtype=x.dtype, buffer=sbuf.alloc(lambda idx, pdim_size, fdim_size: (0, 1024)))
             second = nl.ndarray(x.shape, dtype=x.dtype, buffer=sbuf.mod_alloc(base_addr=2048))

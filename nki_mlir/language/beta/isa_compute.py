@@ -297,7 +297,7 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
     default = core.DMA_AXES.get(src.ndim, ())
     permutation = tuple(int(a) for a in axes) if axes is not None else default
     if permutation != default or not default:
-        active("nisa.dma_transpose").report(core.TransposedAxes(axes=permutation, rank=src.ndim), contested=False)
+        active("nisa.dma_transpose").report(core.TransposedAxes(axes=permutation, rank=src.ndim), uncertain=False)
     if sorted(permutation) != list(range(src.ndim)):
         raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").here()
     shape = tuple(src.shape[k] for k in permutation)

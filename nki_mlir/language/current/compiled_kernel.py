@@ -219,7 +219,7 @@ class CompiledKernel:
 def checked(spec: ArraySpec, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the array of a spec's name, after checking its shape and dtype."""
     if spec.name not in arrays:
-        raise BadArgument(what=f"the compiled kernel has an array {spec.name}, which is missing").here()
+        raise BadArgument(what=f"the compiled kernel takes an array {spec.name}, which is missing").here()
     array = arrays[spec.name]
     if isinstance(array, np.ma.MaskedArray):
         raise MaskedArgument().here()

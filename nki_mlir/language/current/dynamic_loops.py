@@ -57,7 +57,8 @@ def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
 
 
 def check_jumps(node: ast.For | ast.While) -> None:
-    require(not can_exit(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop",
+    require(not can_exit(node.body, exits=(ast.Return, ast.Break)),
+            "break and return are not allowed within dynamic loop",
             fix="keep the condition in a register, and use nl.while_loop")
 
 

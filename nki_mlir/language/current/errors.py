@@ -83,7 +83,7 @@ def device(holds: object, text: str, fix: str = "", code: str = "") -> None:
     """Report a broken rule of the device unless ``holds``: ``NKI_MLIR_DEVICE_RULES`` decides whether this warns or
     raises."""
     if not holds:
-        active().report(NkiValidationError(text, fix=fix, code=code), contested=False)
+        active().report(NkiValidationError(text, fix=fix, code=code), uncertain=False)
 
 
 def integer(value: Any, subject: str, code: str = "NKI-INTEGER") -> int:

@@ -133,7 +133,7 @@ def named(token: object) -> str:
     return str(getattr(token, "__name__", shown(token)))
 
 
-TILE_AS_OPERATOR = "the tile is in the place of an operator: name the arguments, as in op=nl.exp, data=tile"
+TILE_AS_OPERATOR = "the tile is passed as an operator: name the arguments, as in op=nl.exp, data=tile"
 
 
 def alu(token: object, subject: str) -> str:

@@ -239,7 +239,7 @@ class Kernel(CoreKernel):
         """Run the function's Python on the current builder and return its result. Add the edges of the schedule."""
         region = memory.shared_hbm if prod(builder.grid) > 1 else memory.private_hbm
         builder.properties["kernel"] = self
-        builder.settles = builder.names_by_assignment = builder.shares_by_name = True
+        builder.ignores_older_documents = builder.names_by_assignment = builder.shares_by_name = True
         warn_of_refused(self.func)
         builder.touches.values = ValueNumbers()
         tensors = [NkiTensor.full(Storage(p, region, p.dtype)) for p in parameters]

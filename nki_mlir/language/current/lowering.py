@@ -465,7 +465,7 @@ def in_sbuf(op: str, **tensors: object) -> None:
             if memory is not memories.sbuf:
                 space = memory.value.rpartition("_")[2]
                 active().report(of_core(verifier.WrongMemory(operand=label, op=op, expected="sbuf", found=space)),
-                                contested=False)
+                                uncertain=False)
 
 
 def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:

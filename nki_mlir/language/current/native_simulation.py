@@ -135,10 +135,10 @@ def watched() -> Iterator[Callable[[], bool]]:
     sys.stdout, sys.stderr = watches
     show, warned = warnings.showwarning, list[bool]()
 
-    def note(*arguments: Any, **named: Any) -> None:
+    def record_warning(*arguments: Any, **named: Any) -> None:
         warned.append(True)
         show(*arguments, **named)
-    warnings.showwarning = note
+    warnings.showwarning = record_warning
     try:
         yield lambda: bool(warned) or any(w.used for w in watches)
     finally:

@@ -176,7 +176,7 @@ def check_apart(arrays: Sequence[np.ndarray]) -> None:
         same = address(a) == address(b) and a.nbytes == b.nbytes
         if not same and np.may_share_memory(a, b):
             invalid(f"two arguments, {list(a.shape)} {a.dtype} and {list(b.shape)} {b.dtype}, share a part of their "
-                    f"memory", why=f"with {VARIABLE}=0 the simulator keeps float32 values for each by itself",
+                    f"memory", why=f"with {VARIABLE}=0 the simulator keeps separate float32 values of each",
                     fix="pass copies")
 
 

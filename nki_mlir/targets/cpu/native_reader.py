@@ -138,11 +138,11 @@ class NativeReader:
             raise native_marks.malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around "
                                          "it, and in it neither spread nests nor operations that the host runs")
 
-    def inside(self, block: waist.FunctionBlock, into: cpu.NativeBlock, facts: Sequence[Linear] = ()) -> None:
+    def inside(self, block: waist.FunctionBlock, target_block: cpu.NativeBlock, facts: Sequence[Linear] = ()) -> None:
         """Lower a nested block, in which the facts hold as well."""
         number_of_facts, checked = len(self.values.facts), self.checked
         self.values.facts, self.checked = [*self.values.facts, *facts], set(checked)
-        with self.function.inside(into):
+        with self.function.inside(target_block):
             self.block(block)
         del self.values.facts[number_of_facts:]
         self.checked = checked

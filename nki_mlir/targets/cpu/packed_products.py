@@ -337,14 +337,15 @@ class PackedProduct:
                 with self.code.repeated(count // block) as blocks:
                     row = Linear(first_row).plus(blocks, block)
                     to = self.address(rows.plus(part, self.m).plus(row), columns)
-                    into, line = to, self.result.strides[0]
+                    destination, line = to, self.result.strides[0]
                     if sums is not None:
-                        into, line = sums.plus(row, 4 * width) if last else sums, width
+                        destination, line = sums.plus(row, 4 * width) if last else sums, width
                     product = self.product(block, width, depth, line)
-                    self.code.emit(replace(product, fresh=number == 0), self.panel(part, row, k, depth), packed, into)
+                    self.code.emit(replace(product, fresh=number == 0), self.panel(part, row, k, depth), packed,
+                                   destination)
                     if self.finish is not None and number == last:
                         self.code.emit(replace(self.finish, extents=(block, width), outputs=(self.result,),
-                                               inputs=(Operand(FLOAT32, (width, 1)),)), into, to)
+                                               inputs=(Operand(FLOAT32, (width, 1)),)), destination, to)
 
         multiply(Linear(), 0)
         alike = last - (self.finish is not None or self.shorter > 0 or self.odd)

@@ -239,7 +239,7 @@ def boxed(tile: Tile, axes: Sequence[int], part: Part) -> Tile:
     access, dims = tile.access, []
     for position, (axis, (step, count)) in enumerate(zip(axes, tile.access.dims)):
         if count > 1:
-            access, count = access.moved(position, Linear(starts[axis])), counts[axis]
+            access, count = access.shifted(position, Linear(starts[axis])), counts[axis]
         dims.append((step, count))
     return tile.patterned(partition=access.partition, free=access.free, dims=tuple(dims))
 

@@ -136,5 +136,5 @@ def test_cost_of_meetings():
 def test_one_core_of_several_by_itself():
     spec, programs = programs_of(swapped(True), X)
     shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
-    with pytest.raises(NkiMlirError, match=r"nisa.core_barrier between 2 programs in a kernel that runs by itself"):
+    with pytest.raises(NkiMlirError, match=r"nisa.core_barrier between 2 programs in a kernel that runs as one program"):
         simulate_cores(programs[:1], [X], shared)

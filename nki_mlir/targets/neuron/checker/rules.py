@@ -38,7 +38,7 @@ class TargetRules:
         starts = tuple([self.start(tile, tile.access, bank) for _, tile in op.operands() if tile.on_chip])
         key = op.form(), starts
         if key not in self.judged:
-            self.judged[key] = next((f.error for f in findings(op, self.machine) if not f.contested), None)
+            self.judged[key] = next((f.error for f in findings(op, self.machine) if not f.uncertain), None)
         return self.judged[key]
 
     @staticmethod

@@ -84,9 +84,9 @@ class _RecordsWriter:
             op.attributes["nki.grid"] = self.make.value(tuple(self.code.grid))
 
     # -- code ----------------------------------------------------------------------------------------------------------
-    def block(self, block: records.Block, into: ir.Block, condition: records.Value | None = None) -> None:
+    def block(self, block: records.Block, target_block: ir.Block, condition: records.Value | None = None) -> None:
         """Write a block that ends with its condition, or with nothing."""
-        outer, self.block_now = self.block_now, into
+        outer, self.block_now = self.block_now, target_block
         saved_values = dict(self.values)
         self.nodes(block)
         if condition is None:

@@ -79,4 +79,4 @@ class EngineChoice:
             verify(moved)
         except NkiMlirError:
             return False
-        return all(f.contested and isinstance(f.error, NotOnTarget) for f in findings(moved, self.machine))
+        return all(f.uncertain and isinstance(f.error, NotOnTarget) for f in findings(moved, self.machine))

@@ -71,7 +71,7 @@ def rows_of(tile: Tile, rows: range) -> Tile:
 def from_other_end(tile: Tile, axes: Sequence[int]) -> Tile:
     """Return the tile with some axes reversed."""
     for axis in axes:
-        moved = tile.access.moved(axis, Linear(tile.shape[axis] - 1))
+        moved = tile.access.shifted(axis, Linear(tile.shape[axis] - 1))
         dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
         tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
     return tile

@@ -100,48 +100,48 @@ class _Reader:
             self.with_repeats(body, self.code.body, Templates(
                 repeats, [self.buffers.get(argument) for argument in block.arguments], self.allocation))
 
-    def with_repeats(self, block: FunctionBlock, into: Block, templates: Templates) -> None:
+    def with_repeats(self, block: FunctionBlock, target_block: Block, templates: Templates) -> None:
         """Read the function's block, and write the records of omitted operations where they were."""
         for node in block.nodes:
-            templates.write_in_front(node.op, into)
+            templates.write_in_front(node.op, target_block)
             if isinstance(node, BufferAllocation) and (buffer := templates.repeated_allocation(node.op)) is not None:
                 self.buffers[node.result] = buffer
                 continue
-            self.node(node, into)
+            self.node(node, target_block)
             match node:
                 case TileInstruction():
-                    templates.note_instruction(node.op, into.nodes[-1].op)
+                    templates.note_instruction(node.op, target_block.nodes[-1].op)
                 case BufferAllocation():
-                    templates.note_buffer(node.op, into.buffers[-1])
+                    templates.note_buffer(node.op, target_block.buffers[-1])
                 case _:
                     templates.note_other(node.op)
-        templates.write_rest(into)
+        templates.write_rest(target_block)
 
-    def block(self, block: FunctionBlock, into: Block) -> Block:
+    def block(self, block: FunctionBlock, target_block: Block) -> Block:
         for node in block.nodes:
-            self.node(node, into)
-        return into
+            self.node(node, target_block)
+        return target_block
 
-    def node(self, node: FunctionNode, into: Block) -> None:
+    def node(self, node: FunctionNode, target_block: Block) -> None:
         match node:
             case TileInstruction():
-                into.nodes.append(InstructionStep(self.instruction(node.op), location_of(node.op)))
+                target_block.nodes.append(InstructionStep(self.instruction(node.op), location_of(node.op)))
             case BufferAllocation():
                 self.buffers[node.result] = buffer = self.allocation(node.op)
-                into.buffers.append(buffer)
+                target_block.buffers.append(buffer)
             case ScalarValue():
                 self.values[node.result] = self.value(node)
             case ForLoop():
-                into.nodes += self.loop(node)
+                target_block.nodes += self.loop(node)
             case IfBranch():
                 then, otherwise = (self.block(b or FunctionBlock(), Block()) for b in (node.then, node.otherwise))
-                into.nodes.append(Branch(self.values[node.condition], then, otherwise, location_of(node.op)))
+                target_block.nodes.append(Branch(self.values[node.condition], then, otherwise, location_of(node.op)))
             case WhileLoop():
                 test = self.block(node.test, Block())
                 condition = self.values[node.test.condition]
-                into.nodes.append(While(test, condition, self.block(node.body, Block()), location_of(node.op)))
+                target_block.nodes.append(While(test, condition, self.block(node.body, Block()), location_of(node.op)))
             case ElementLoad():
-                into.nodes.append(self.load(node))
+                target_block.nodes.append(self.load(node))
             case ConstantBuffer():
                 self.buffers[node.result] = self.constant(node.op)
             case _:

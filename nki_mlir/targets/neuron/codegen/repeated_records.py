@@ -147,38 +147,38 @@ class Templates:
         return None if source is None else self.buffers[source.number]
 
     # -- repeated groups -----------------------------------------------------------------------------------------------
-    def write_in_front(self, operation: Operation, into: Block) -> None:
+    def write_in_front(self, operation: Operation, target_block: Block) -> None:
         """Write the records of the operations that were omitted before an operation."""
         position = self.repeats.before.get(operation)
         if position is None and (source := self.allocation(operation)) is not None:
             position = source.position
         if position is not None:
-            self.write_until(position, into)
+            self.write_until(position, target_block)
 
-    def write_rest(self, into: Block) -> None:
+    def write_rest(self, target_block: Block) -> None:
         """Write the records of the operations that were omitted at the end of the function, and drop buffers that
         nothing uses."""
         if self.repeats.omitted:
-            self.write_until(self.repeats.omitted[-1][0] + 1, into)
-        self.drop_unused(into)
+            self.write_until(self.repeats.omitted[-1][0] + 1, target_block)
+        self.drop_unused(target_block)
 
-    def write_until(self, position: int, into: Block) -> None:
+    def write_until(self, position: int, target_block: Block) -> None:
         """Write the records of the operations that were omitted up to a position."""
         omitted, buffers = self.repeats.omitted, self.buffers
         while self.done < len(omitted) and omitted[self.done][0] < position:
             _, item = omitted[self.done]
             self.done += 1
             if type(item) is operation_groups.OperationGroup:
-                self.stamp(item, into)
+                self.stamp(item, target_block)
             elif type(item) is operation_groups.SourceBuffer and buffers[item.number] is None:
-                into.buffers.append(self.allocated(item))
+                target_block.buffers.append(self.allocated(item))
 
     def allocated(self, source: operation_groups.SourceBuffer) -> DeviceBuffer:
         assert source.allocation is not None
         buffer = self.buffers[source.number] = self.allocate(source.allocation)
         return buffer
 
-    def stamp(self, group: operation_groups.OperationGroup, into: Block) -> None:
+    def stamp(self, group: operation_groups.OperationGroup, target_block: Block) -> None:
         """Write the records of a repeated group."""
         template = self.templates[group.number]
         handles = [self.buffers[source.number] for source in group.buffers]
@@ -187,7 +187,7 @@ class Templates:
         distances = () if group.starts == first else [start - before for start, before in zip(group.starts, first)]
         for part in template.parts:
             if type(part) is StampedInstruction:
-                into.nodes.append(InstructionStep(stamped(part, handles, distances, template.tiles),
+                target_block.nodes.append(InstructionStep(stamped(part, handles, distances, template.tiles),
                                                   locations[part.operation]))
                 continue
             if isinstance(part, int):
@@ -196,7 +196,7 @@ class Templates:
                 assert isinstance(part, NewBuffer)
                 buffer = new_buffer(part.like, locations[part.operation])
                 handles.append(buffer)
-            into.buffers.append(buffer)
+            target_block.buffers.append(buffer)
 
     def drop_unused(self, body: Block) -> None:
         """Drop the buffers of repeated groups that no record uses, as dead code is erased."""

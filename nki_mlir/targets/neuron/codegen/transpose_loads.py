@@ -94,7 +94,7 @@ def on_tensor_engine(node: InstructionStep, transpose: DmaTransposeOp, block: Bl
 
 def part(tile: Tile, axis: int, first: int, count: int) -> Tile:
     """Return some elements of an axis of a tile."""
-    access = tile.access.moved(axis, Linear(first))
+    access = tile.access.shifted(axis, Linear(first))
     dims = tuple([(step, count if k == axis else extent) for k, (step, extent) in enumerate(access.dims)])
     return replace(tile, access=replace(access, dims=dims))
 
