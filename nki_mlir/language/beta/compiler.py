@@ -35,7 +35,7 @@ class sbuf:
             second[...] = nl.copy(first)
             nl.store(out, second)
             return out
-        assert np.array_equal(moved(np.ones((4, 8), np.float32)), np.ones((4, 8)))
+        assert np.array_equal(copied(np.ones((4, 8), np.float32)), np.ones((4, 8)))
     """
 
     @staticmethod
