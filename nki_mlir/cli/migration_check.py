@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 DIFFERS = "DIFFERS"
 NARROWEST = 0.125           # the relative distance of neighboring values of float8_e4m3
 DIFFERENCE = re.compile(rf"{DIFFERS}: (\w+ on \w+) by (\S+)")
-CASES = ("let it return a list of (kernel, arguments), (kernel, arguments, {name: argument}) or (kernel, arguments, "
-         "answer, tolerance)")
+CASES = ("let it return a list of (kernel, arguments) or (kernel, arguments, {name: argument}), each also with "
+         "answer, tolerance at its end")
 
 
 @contextmanager
@@ -234,7 +234,7 @@ def case_of(case: object, path: Path) -> tuple[Any, list[object], dict[str, obje
     from nki_mlir.language.current.kernel import Simulation  # start-up: needed for a check
     from nki_mlir.language.kernel import Kernel
     kernel: Any
-    kernel, positional, keywords = case if isinstance(case, tuple) and len(case) == 3 else (
+    kernel, positional, keywords = case[:3] if isinstance(case, tuple) and len(case) in (3, 5) else (
         *case[:2], {}) if isinstance(case, tuple) and len(case) in (2, 4) else (None, None, None)
     first: tuple[object, ...] = ()
     bound: dict[str, object] = {}

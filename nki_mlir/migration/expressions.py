@@ -490,11 +490,10 @@ class Expressions(TreeTransformer):
         if result is not None:
             return masked(self.without_marks(self.code(node)), result.fact, mask)
         assert isinstance(fact, TensorFact)
-        if view is None or mask is None:
-            return masked(self.without_marks(self.code(node)), fact, mask)
         try:
-            if any(isinstance(i, IndexFact) for i in view.items):
+            if view is not None and mask is not None and any(isinstance(i, IndexFact) for i in view.items):
                 return render(view, mask)
-            return masked(self.without_marks(self.code(node)), fact, mask)
+            integers = {name for name, other in self.scope.facts.items() if other == NumberFact("int")}
+            return masked(self.without_marks(self.code(node)), fact, mask, integers)
         except NotAView as error:
             self.reject(str(error))

@@ -14,6 +14,9 @@ from nki_mlir.migration.names import Names, dotted
 from nki_mlir.migration.python_trees import parameters_of, python_tree, walked
 
 TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
+TENSOR_MEMBERS = {*TENSOR_ATTRIBUTES, "itemsize", "astype", "view", "reshape", "broadcast_to", "expand_dims",
+                  "assert_shape", "as_tile"}
+GRID_MEMBERS = {"p", "x", "y", "z", "w"}        # of nl.mgrid
 COMPUTING = {*UNARY, "add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}       # functions of nl
 FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy"}
 
@@ -212,9 +215,10 @@ class Parameters:
         tile, or a tensor in either memory."""
         kinds: set[str] = set()
         names, defaults = {name, *_other_names(function, name)}, defaults_of(function)
+        shown = TENSOR_ATTRIBUTES - {"dtype"} if has_options(function, name) else TENSOR_ATTRIBUTES
         for node in walked(function):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
-                if node.attr in TENSOR_ATTRIBUTES or node.attr in ("reshape", "broadcast_to", "astype"):
+                if node.attr in shown or node.attr in ("reshape", "broadcast_to", "astype"):
                     kinds.add("tensor")
             elif isinstance(node, (ast.Subscript, ast.AugAssign)):
                 owner = node.value if isinstance(node, ast.Subscript) else node.target
@@ -252,6 +256,17 @@ class Parameters:
             for parameter, value in passed:
                 if parameter is not None and isinstance(value, ast.Name) and value.id == name:
                     kinds |= owner._kinds(callee, parameter, False, callers)
+
+
+def has_options(function: ast.FunctionDef, name: str) -> bool:
+    """Return whether a function reads attributes of a parameter that no tensor has, and takes no part of them:
+    ``cfg.rows`` with ``cfg.dtype`` shows an object of the host."""
+    nodes = list(walked(function))
+    attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+                  and n.value.id == name}
+    parts = any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute) and root(n.value) == name
+                for n in nodes)
+    return not parts and bool(attributes - TENSOR_MEMBERS - GRID_MEMBERS)
 
 
 def _other_names(function: ast.FunctionDef, name: str) -> set[str]:

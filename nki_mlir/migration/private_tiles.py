@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns tensors with a block for each iteration into tiles of the loop's body if an iteration uses only its own block.
+If an iteration uses only its part of the first dimensions, the tile keeps the other block dimensions.
 
 before:  t = nl.ndarray((n, par_dim(128), 512), ...)    after:  for i in nl.affine_range(n):
          for i in nl.affine_range(n):                               t = nl.ndarray((par_dim(128), 512), ...)
@@ -29,6 +30,7 @@ class BlockTensor:
     name: str
     shape: cst.Tuple
     blocks: int
+    around: tuple[cst.For, ...] = ()        # the loops in whose body it is
     indices: tuple[str, ...] = ()
     loop: cst.For | None = None
 
@@ -36,15 +38,23 @@ class BlockTensor:
 def with_private_tiles(function: cst.FunctionDef, names: Names, note: Callable[[cst.CSTNode, cst.CSTNode], None]
                        ) -> cst.FunctionDef:
     """Return the function with such tensors allocated in loops; ``note`` gets each node that replaces another one."""
-    statements = function.body.body if isinstance(function.body, cst.IndentedBlock) else ()
-    tensors = [tensor for statement in statements if isinstance(statement, cst.SimpleStatementLine)
-               and (tensor := _allocated(statement, names)) is not None]
-    private = [tensor for tensor in tensors if _is_private(tensor, function)]
+    tensors = list(_tensors(function.body, names, ()))
+    private = [tensor for tensor in tensors if _has_private_blocks(tensor, function)]
     if not private:
         return function
     changed = function.visit(_Private(private, note))
     assert isinstance(changed, cst.FunctionDef)
     return changed
+
+
+def _tensors(body: cst.BaseSuite, names: Names, loops: tuple[cst.For, ...]) -> Iterator[BlockTensor]:
+    """Yield the tensors with block dimensions that a block of statements and the loops in it allocate."""
+    for statement in body.body:
+        if isinstance(statement, cst.SimpleStatementLine) and (tensor := _allocated(statement, names)) is not None:
+            tensor.around = loops
+            yield tensor
+        elif isinstance(statement, cst.For):
+            yield from _tensors(statement.body, names, (*loops, statement))
 
 
 def _allocated(statement: cst.SimpleStatementLine, names: Names) -> BlockTensor | None:
@@ -65,6 +75,16 @@ def _allocated(statement: cst.SimpleStatementLine, names: Names) -> BlockTensor 
     return None
 
 
+def _has_private_blocks(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
+    """Return whether each iteration uses only its own part of a tensor's first block dimensions, and let ``blocks`` be
+    the largest number of such dimensions."""
+    for blocks in range(tensor.blocks, 0, -1):
+        tensor.blocks = blocks
+        if _is_private(tensor, function):
+            return True
+    return False
+
+
 def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
     """Return whether each iteration of the loops over a tensor's block indices uses only its own block."""
     uses = list(_uses(function, tensor.name, ()))
@@ -75,6 +95,9 @@ def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
     if len(indices) != 1 or "" in (variables := indices.pop()) or len(set(variables)) != tensor.blocks:
         return False
     common = [loop for loop in reads[0][1] if all(any(loop is other for other in loops) for _, loops in reads)]
+    if len(common) < len(tensor.around) or any(a is not b for a, b in zip(tensor.around, common)):
+        return False
+    common = common[len(tensor.around):]
     by_variable = {loop.target.value: loop for loop in common if isinstance(loop.target, cst.Name)}
     if not all(index in by_variable for index in variables):
         return False

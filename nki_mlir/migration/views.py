@@ -108,7 +108,7 @@ def part_of(text: str, items: Sequence[str], integers: Collection[str] = ()) -> 
         position = 0
         for item in items:
             while position < len(outer) and (isinstance(outer[position], ast.Constant) or (
-                    any(is_slice) and elements[position] in integers)):         # an integer has no dimension
+                    any(is_slice) and _is_integer(outer[position], integers))):         # it has no dimension
                 position += 1
             if item != ":":
                 if position < len(outer) and elements[position] != ":":
@@ -122,6 +122,16 @@ def part_of(text: str, items: Sequence[str], integers: Collection[str] = ()) -> 
         else:
             return f"{ast.unparse(node.value)}[{', '.join(elements)}]"
     return f"{text}[{', '.join(items)}]"
+
+
+def _is_integer(node: ast.expr, integers: Collection[str]) -> bool:
+    """Return whether an expression consists of integers and operators."""
+    match node:
+        case ast.Name(id=name):
+            return name in integers
+        case ast.BinOp(left=left, right=right):
+            return _is_integer(left, integers) and _is_integer(right, integers)
+    return isinstance(node, ast.Constant)
 
 
 def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
@@ -461,8 +471,10 @@ def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, T
     return f"{text}[{', '.join(texts)}]", replace(tensor.like(result), part=not tensor.on_chip)
 
 
-def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
-    """Return the part of a tile that a mask selects, or the tile if the mask selects all of it."""
+def masked(text: str, tensor: TensorFact, mask: MaskFact | None, integers: Collection[str] = ()
+           ) -> tuple[str, TensorFact]:
+    """Return the part of a tile that a mask selects, or the tile if the mask selects all of it. ``integers``: variables
+    that are not slices."""
     if mask is None or not mask.bounds or tensor.memory not in (SBUF, "psum", "hbm"):
         return text, tensor
     rank = tensor.rank or 2
@@ -482,4 +494,4 @@ def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, T
         shape.append(bound.high if high is None else str(high))
     if not restricted:
         return text, tensor
-    return part_of(text, texts), tensor.like(tuple(shape) if all(shape) else None)
+    return part_of(text, texts, integers), tensor.like(tuple(shape) if all(shape) else None)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the text of a call says about the parameters of the function."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from nki_mlir.migration.files import migrated
+from nki_mlir.migration.parameters import has_options
 
 ROWS = Path(__file__).parent / "kernels" / "rows.py"
 HEAD = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\nimport numpy as np\n\n\n"
@@ -98,3 +100,38 @@ def test_a_mask_of_an_unknown_function_is_left(tmp_path):
     text, left = text_of(tmp_path, kernel("p, f = nl.mgrid[0:128, 0:64]", "tile = nl.load(x)",
                                           "nl.store(out, x.functions[rows](tile, mask=p < 100))"))
     assert left == ["a mask of x.functions[rows], of which the text does not show what it computes"]
+
+
+OPTIONS = """class Options:
+    def __init__(self, rows=32, dtype=nl.float32):
+        self.rows, self.dtype = rows, dtype
+
+
+def load_rows(x, i, options):
+    i_p = nl.arange(options.rows)[:, None]
+    tile = nl.zeros((options.rows, 16), dtype=options.dtype)
+    tile[i_p, nl.arange(16)[None, :]] = nl.load(x[i * options.rows + i_p, nl.arange(16)[None, :]])
+    return tile
+
+
+@nki.jit
+def run(x, options):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // options.rows):
+        nl.store(out[nl.ds(i * options.rows, options.rows), :], load_rows(x, i, options))
+    return out
+"""
+
+
+def test_object_with_a_dtype_and_other_attributes_is_no_tensor(tmp_path):
+    text, left = text_of(tmp_path, OPTIONS)
+    assert left == []
+    assert "nisa.dma_copy(dst=tile, src=x[nl.ds(i * options.rows, options.rows), 0:16])\n" in text
+
+
+@pytest.mark.parametrize(("body", "expected"), [
+    ("return x.dtype, x.rows", True), ("return x.dtype, x.shape, x.view(nl.int32)", False),
+    ("return x.rows[0], x.dtype", False), ("return x.p + 1", False), ("return y.rows", False)])
+def test_options__have_attributes_that_no_tensor_has(body, expected):
+    function, = ast.parse(f"def f(x, y):\n    {body}\n").body
+    assert has_options(function, "x") is expected

@@ -128,10 +128,11 @@ def test_check_reports_every_case(file, capsys):
                                           for on in executors[1:]]
 
 
-def test_cases_have_arguments_by_name(file, capsys):
+@pytest.mark.parametrize("end", ["", ", np.full((4, 4), 3), 1e-5"])
+def test_cases_have_arguments_by_name(file, capsys, end):
     scaled = KERNEL.replace("def double(x)", "def double(x, factor=2)").replace("* 2", "* factor")
     file.write_text(scaled + "\ndef cases():\n    import numpy as np\n"
-                             "    return [(double, [np.ones((4, 4), np.float32)], {'factor': 3})]\n")
+                             f"    return [(double, [np.ones((4, 4), np.float32)], {{'factor': 3}}{end})]\n")
     assert main([str(file), "--quiet", "--check", "cases"]) == 0
     assert capsys.readouterr().err.count("double on") == 4
 

@@ -172,6 +172,13 @@ def test_part_of_a_view(text, items, result):
     assert part_of(text, items) == result
 
 
+@pytest.mark.parametrize(("text", "integers", "result"), [
+    ("t[:, m]", {"m"}, "t[:, m, 0:n]"), ("t[:, 2 * m + 1]", {"m"}, "t[:, 2 * m + 1, 0:n]"),
+    ("t[:, m]", set(), "t[:, m][:, 0:n]"), ("t[:, m * k]", {"m"}, "t[:, m * k][:, 0:n]")])
+def test_integers_of_a_view_take_no_part(text, integers, result):
+    assert part_of(text, [":", "0:n"], integers) == result
+
+
 @pytest.mark.parametrize(("before", "after"), [
     ("for j in y:\n    n = min(a, b)\n    f(n, j)", "n = min(a, b)\nfor j in y:\n    f(n, j)"),
     ("for j in y:\n    n = min(a, b - j)\n    f(n)", None),
@@ -303,13 +310,16 @@ def test_blocks_of_psum_are_tiles_of_the_loop(tmp_path):
     assert_same_values(BLOCKS_OF_PSUM, tmp_path, floats(64, 96))
 
 
-@pytest.mark.parametrize(("before", "after"), [
-    ("kept[i, j] = nisa.tensor_copy(bank[i, j, :, :])", "kept[i, j] = nisa.tensor_copy(bank[i, 0, :, :])"),
-    ("for j in nl.affine_range(m):\n            bank", "for j, k in zip(range(m), range(m)):\n            bank"),
-    ("bank[i, j, :, :])\n", "bank[i, j, :, :])\n    last = nl.copy(bank[0, 0])\n")])
-def test_blocks_that_other_iterations_use_stay(before, after):
+@pytest.mark.parametrize(("before", "after", "shape"), [
+    ("kept[i, j] = nisa.tensor_copy(bank[i, j, :, :])", "kept[i, j] = nisa.tensor_copy(bank[i, 0, :, :])", "32, m, 32"),
+    ("for j in nl.affine_range(m):\n            bank", "for j, k in zip(range(m), range(m)):\n            bank",
+     "32, m, 32"),
+    ("kept[i, j] = nisa.tensor_copy(bank[i, j, :, :])", "kept[i, j] = nisa.tensor_copy(bank[0, j, :, :])",
+     "32, n, m, 32"),
+    ("bank[i, j, :, :])\n", "bank[i, j, :, :])\n    last = nl.copy(bank[0, 0])\n", "32, n, m, 32")])
+def test_blocks_that_other_iterations_use_stay(before, after, shape):
     assert before in BLOCKS_OF_PSUM
-    assert "bank = nl.ndarray((32, n, m, 32), " in migrated(BLOCKS_OF_PSUM.replace(before, after))
+    assert f"bank = nl.ndarray(({shape}), " in migrated(BLOCKS_OF_PSUM.replace(before, after))
 
 
 def test_launch_of_another_name():
