@@ -11,8 +11,8 @@
 //   that thread (@nki_launch_watched) lets it do so: every now and then it calls a function of Python, whose status other
 //   than 0 ends this launch.
 //
-// Other launches have the largest ticket.
-llvm.mlir.global internal @watched(0 : i64) : i64       // the number of launches that may take long
+// Other launches have the largest ticket. The machine calls the functions of this file by address; a process compiles
+// them before its first kernel that may take long.
 llvm.mlir.global internal @tickets(1 : i64) : i64       // the next ticket
 llvm.mlir.global internal @ended(0 : i64) : i64         // launches with smaller tickets end
 llvm.mlir.global internal @signals(0 : i64) : i64       // how often Ctrl-C has come
@@ -124,24 +124,8 @@ llvm.func internal @now() -> i64 {
   llvm.return %sum : i64
 }
 
-// The status, or the status of an interruption of the launch with the ticket.
-llvm.func internal @unless_interrupted(%status: i64, %ticket: i64) -> i64 {
-  %zero = arith.constant 0 : i64
-  %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
-  %watched = llvm.load %pwatched atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
-  %some = arith.cmpi ne, %watched, %zero : i64
-  %fine = arith.cmpi eq, %status, %zero : i64
-  %look = arith.andi %some, %fine : i1
-  %result = scf.if %look -> (i64) {
-    %s = llvm.call @interruption(%ticket) : (i64) -> i64
-    scf.yield %s : i64
-  } else {
-    scf.yield %status : i64
-  }
-  llvm.return %result : i64
-}
-
-llvm.func internal @interruption(%ticket: i64) -> i64 attributes {passthrough = ["noinline"]} {
+// 0, or the status of an interruption of the launch with the ticket.
+llvm.func internal @nki_interruption(%ticket: i64) -> i64 {
   %zero = arith.constant 0 : i64
   %interrupted = arith.constant 65536 : i64
   %patience = arith.constant 100000000 : i64
@@ -280,49 +264,21 @@ llvm.func internal @nki_end_launches() {
 }
 
 // The ticket of a launch that begins.
-llvm.func internal @begin(%kernel: !llvm.ptr) -> i64 {
-  %zero = arith.constant 0 : i64
+llvm.func internal @nki_next_ticket() -> i64 {
   %one = arith.constant 1 : i64
-  %never = arith.constant 0x7FFFFFFFFFFFFFFF : i64
-  %p11 = llvm.getelementptr %kernel[11] : (!llvm.ptr) -> !llvm.ptr, i64
-  %may_be_long = llvm.load %p11 : !llvm.ptr -> i64
-  %long = arith.cmpi ne, %may_be_long, %zero : i64
-  %ticket = scf.if %long -> (i64) {
-    %ptickets = llvm.mlir.addressof @tickets : !llvm.ptr
-    %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
-    llvm.call @watch_signals() : () -> ()
-    %before = llvm.atomicrmw add %pwatched, %one seq_cst : !llvm.ptr, i64
-    %t = llvm.atomicrmw add %ptickets, %one seq_cst : !llvm.ptr, i64
-    scf.yield %t : i64
-  } else {
-    scf.yield %never : i64
-  }
+  %ptickets = llvm.mlir.addressof @tickets : !llvm.ptr
+  llvm.call @watch_signals() : () -> ()
+  %ticket = llvm.atomicrmw add %ptickets, %one seq_cst : !llvm.ptr, i64
   llvm.return %ticket : i64
 }
 
-// The launch with the ticket has ended.
-llvm.func internal @end(%ticket: i64) {
-  %one = arith.constant 1 : i64
-  %never = arith.constant 0x7FFFFFFFFFFFFFFF : i64
-  %long = arith.cmpi ne, %ticket, %never : i64
-  scf.if %long {
-    %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
-    %after = llvm.atomicrmw sub %pwatched, %one seq_cst : !llvm.ptr, i64
-  }
-  llvm.return
-}
-
-// The whole grid, on Python's main thread. A launch of a handler, in the middle of another one, is possible.
-llvm.func internal @nki_launch_watched(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+// From now on, the launch with the ticket lets Python run. The result is the ticket of the one that did before.
+llvm.func internal @nki_poll_for(%ticket: i64) -> i64 {
   %ppolled = llvm.mlir.addressof @polled : !llvm.ptr
   %plooked = llvm.mlir.addressof @looked : !llvm.ptr
-  %ticket = llvm.call @begin(%kernel) : (!llvm.ptr) -> i64
   %outer = llvm.load %ppolled atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
   %now = llvm.call @now() : () -> i64
   llvm.store %now, %plooked atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
   llvm.store %ticket, %ppolled atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-  %status = llvm.call @launch(%kernel, %data, %ticket) : (!llvm.ptr, !llvm.ptr, i64) -> i32
-  llvm.store %outer, %ppolled atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
-  llvm.call @end(%ticket) : (i64) -> ()
-  llvm.return %status : i32
+  llvm.return %outer : i64
 }

@@ -62,6 +62,76 @@ llvm.func internal @serial_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.p
   llvm.return %all#1 : i64
 }
 
+// -- launches that may take long: their tickets, and what ends them (interruption.mlir) --------------------------------
+
+llvm.mlir.global internal @watched(0 : i64) : i64       // the number of running ones
+llvm.mlir.global internal @interruption() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+llvm.mlir.global internal @next_ticket() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+llvm.mlir.global internal @poll_for() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+
+// The functions of interruption.mlir, before the first kernel that may take long.
+llvm.func internal @nki_use_interruption(%interruption: !llvm.ptr, %next_ticket: !llvm.ptr, %poll_for: !llvm.ptr) {
+  %pinterruption = llvm.mlir.addressof @interruption : !llvm.ptr
+  %pnext_ticket = llvm.mlir.addressof @next_ticket : !llvm.ptr
+  %ppoll_for = llvm.mlir.addressof @poll_for : !llvm.ptr
+  llvm.store %interruption, %pinterruption : !llvm.ptr, !llvm.ptr
+  llvm.store %next_ticket, %pnext_ticket : !llvm.ptr, !llvm.ptr
+  llvm.store %poll_for, %ppoll_for : !llvm.ptr, !llvm.ptr
+  llvm.return
+}
+
+// The status, or the status of an interruption of the launch with the ticket.
+llvm.func internal @unless_interrupted(%status: i64, %ticket: i64) -> i64 {
+  %zero = arith.constant 0 : i64
+  %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
+  %watched = llvm.load %pwatched atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
+  %some = arith.cmpi ne, %watched, %zero : i64
+  %fine = arith.cmpi eq, %status, %zero : i64
+  %look = arith.andi %some, %fine : i1
+  %result = scf.if %look -> (i64) {
+    %pinterruption = llvm.mlir.addressof @interruption : !llvm.ptr
+    %f = llvm.load %pinterruption : !llvm.ptr -> !llvm.ptr
+    %s = llvm.call %f(%ticket) : !llvm.ptr, (i64) -> i64
+    scf.yield %s : i64
+  } else {
+    scf.yield %status : i64
+  }
+  llvm.return %result : i64
+}
+
+// The ticket of a launch that begins.
+llvm.func internal @begin(%kernel: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %never = arith.constant 0x7FFFFFFFFFFFFFFF : i64
+  %p11 = llvm.getelementptr %kernel[11] : (!llvm.ptr) -> !llvm.ptr, i64
+  %may_be_long = llvm.load %p11 : !llvm.ptr -> i64
+  %long = arith.cmpi ne, %may_be_long, %zero : i64
+  %ticket = scf.if %long -> (i64) {
+    %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
+    %pnext_ticket = llvm.mlir.addressof @next_ticket : !llvm.ptr
+    %f = llvm.load %pnext_ticket : !llvm.ptr -> !llvm.ptr
+    %before = llvm.atomicrmw add %pwatched, %one seq_cst : !llvm.ptr, i64
+    %t = llvm.call %f() : !llvm.ptr, () -> i64
+    scf.yield %t : i64
+  } else {
+    scf.yield %never : i64
+  }
+  llvm.return %ticket : i64
+}
+
+// The launch with the ticket has ended.
+llvm.func internal @end(%ticket: i64) {
+  %one = arith.constant 1 : i64
+  %never = arith.constant 0x7FFFFFFFFFFFFFFF : i64
+  %long = arith.cmpi ne, %ticket, %never : i64
+  scf.if %long {
+    %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
+    %after = llvm.atomicrmw sub %pwatched, %one seq_cst : !llvm.ptr, i64
+  }
+  llvm.return
+}
+
 // -- programs ---------------------------------------------------------------------------------------------------------
 
 llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64, %ticket: i64) -> i64 {
@@ -255,6 +325,18 @@ llvm.func internal @nki_overlap(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
 llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   %ticket = llvm.call @begin(%kernel) : (!llvm.ptr) -> i64
   %status = llvm.call @launch(%kernel, %data, %ticket) : (!llvm.ptr, !llvm.ptr, i64) -> i32
+  llvm.call @end(%ticket) : (i64) -> ()
+  llvm.return %status : i32
+}
+
+// The whole grid, on Python's main thread. A launch of a handler, in the middle of another one, is possible.
+llvm.func internal @nki_launch_watched(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+  %ppoll_for = llvm.mlir.addressof @poll_for : !llvm.ptr
+  %poll_for = llvm.load %ppoll_for : !llvm.ptr -> !llvm.ptr
+  %ticket = llvm.call @begin(%kernel) : (!llvm.ptr) -> i64
+  %outer = llvm.call %poll_for(%ticket) : !llvm.ptr, (i64) -> i64
+  %status = llvm.call @launch(%kernel, %data, %ticket) : (!llvm.ptr, !llvm.ptr, i64) -> i32
+  %ended = llvm.call %poll_for(%outer) : !llvm.ptr, (i64) -> i64
   llvm.call @end(%ticket) : (i64) -> ()
   llvm.return %status : i32
 }

@@ -19,8 +19,10 @@ from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_f
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_arrays", "nki_launch_watched", "nki_launch_one", "nki_overlap", "nki_memory_start",
-           "nki_use_pool", "nki_use_python", "nki_use_answer", "nki_use_signals",
-           "nki_ask_nobody", "nki_end_launches")
+           "nki_use_pool", "nki_use_interruption")
+CALLED_BY_LAUNCHES = ("nki_interruption", "nki_next_ticket", "nki_poll_for")
+INTERRUPTION = (*CALLED_BY_LAUNCHES, "nki_use_python", "nki_use_answer", "nki_use_signals", "nki_ask_nobody",
+                "nki_end_launches")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Instructions (slot, a, b) for values that are not linear: frame[slot] = value. A load has one operand, an address.
@@ -74,7 +76,7 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 """
 
 
-PARTS = ("memory.mlir", "interruption.mlir", "machine.mlir")
+PARTS = ("memory.mlir", "machine.mlir")
 # bytes from a NumPy array's object to the address of its elements, after the header of Python's objects
 ARRAY_DATA = object.__basicsize__
 
@@ -93,19 +95,11 @@ class RoutineMachine:
             for name in ("nki_launch", "nki_launch_arrays", "nki_launch_watched"))
         self.watches_signals = False
         self.interruption: BaseException | None = None      # the exception that ended the last watched launch
-        polls = self.polls()
-        next(polls)
-        self._questions = [ctypes.CFUNCTYPE(ctypes.c_int64)(f) for f in (polls.__next__, interruption.ends_work)]
-        self.use_python()
-        os.register_at_fork(after_in_child=self.use_python)
-        atexit.register(self._callable("nki_ask_nobody", None))
-        self.watch_signals()
         self.launch_one = self._callable("nki_launch_one", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
                                          ctypes.c_int64)
         self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-        self.end_launches = self._callable("nki_end_launches", None)
         self._callable("nki_memory_start", None)()
-        self.pool = folder / "pool.mlir"
+        self.pool, self.long_launches = folder / "pool.mlir", folder / "interruption.mlir"
         self.threads = 1                # running threads, the calling one included
 
     def _callable(self, name: str, *kinds: Any) -> Any:
@@ -134,8 +128,29 @@ class RoutineMachine:
         self._callable("nki_use_python", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
             *addresses, threading.main_thread().ident)
 
+    def load_interruption(self) -> None:
+        """Let signals end launches that may take long, before the first such kernel."""
+        with ALONE:
+            if "nki_interruption" in self.functions:
+                return
+            self.functions |= _compiled(self.long_launches.read_text(encoding="utf-8"), INTERRUPTION)
+            polls = self.polls()
+            next(polls)
+            self._questions = [ctypes.CFUNCTYPE(ctypes.c_int64)(f) for f in (polls.__next__, interruption.ends_work)]
+            self.use_python()
+            os.register_at_fork(after_in_child=self.use_python)
+            atexit.register(self._callable("nki_ask_nobody", None))
+            self._callable("nki_use_interruption", None, *[ctypes.c_void_p] * 3)(
+                *[self.functions[name] for name in CALLED_BY_LAUNCHES])
+
+    def end_launches(self) -> None:
+        """End all launches that may take long."""
+        if "nki_end_launches" in self.functions:
+            self._callable("nki_end_launches", None)()
+
     def watch_signals(self) -> None:
         """Let long launches replace Python's handler of Ctrl-C, if it has one, and record whether it ends work."""
+        self.load_interruption()
         self._callable("nki_use_answer", None, ctypes.c_int64)(interruption.ends_work())
         if not self.watches_signals and (handler := interruption.handler_of_python()):
             self.watches_signals = True
