@@ -47,8 +47,7 @@ def put_on_path() -> None:
     cached = private_folder("executables")
     try:
         if cached is None:
-            import tempfile  # start-up: most processes have a cache
-            folder = tempfile.mkdtemp(prefix="nki-executables-")
+            folder = temporary_folder()
             atexit.register(remove, folder, os.getpid())
         else:
             folder = str(cached / sha256(f"{sys.executable}\n{package_path()}".encode()).hexdigest()[:16])
@@ -57,6 +56,13 @@ def put_on_path() -> None:
         return
     _installed.append(folder)
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(folder) / "bin")])
+
+
+def temporary_folder() -> str:
+    """Create a directory of this user. ``tempfile`` would do it, but its import takes longer than all of the rest."""
+    folder = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"nki-executables-{os.getpid()}-{os.urandom(8).hex()}")
+    os.mkdir(folder, 0o700)
+    return folder
 
 
 def take_off_path() -> None:

@@ -5,7 +5,9 @@ A pass is one class in one file of its name in ``passes``; fields are its option
 into records, rewrites them, and writes them back. When a kernel is compiled, all passes run on the same records.
 """
 
+from collections.abc import Set
 from importlib import import_module
+from itertools import islice
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import NkiMlirError
@@ -14,8 +16,18 @@ from nki_mlir.passes.pass_manager import Pass, PassObserver, file_names, pass_na
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.similar_names import nearest
 from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.native_nodes import NestCall, calls_in
 from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
-from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
+from nki_mlir.targets.cpu.pipeline import (
+    CHANGE_FUNCTIONS,
+    CHANGE_NARROW_FLOATS,
+    CHANGE_PRODUCTS,
+    CHANGE_SEQUENCES,
+    CHANGE_TILES,
+    NAMES,
+    PIPELINE,
+    REQUIRED,
+)
 from nki_mlir.waist.nest_reader import Reader
 
 
@@ -60,14 +72,27 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
     return named
 
 
-def passes_of(text: str | None = None, is_written: bool = False) -> list[FunctionPass]:
-    """Return the passes of a pipeline's text, A,B{x=1}; without a text, the passes of every kernel. A function that
-    passes have written already gets only the passes that its values need."""
+def unneeded_passes(function: NativeFunction) -> Set[str]:
+    """Return the names of passes that change nothing in a function, and nothing in what other passes make of it."""
+    nests = dict.fromkeys(call.nest for call in calls_in(*function.body.nodes) if isinstance(call, NestCall))
+    steps = [step for nest in nests for step in nest.steps]
+    unneeded = CHANGE_FUNCTIONS if all(step.kind != "activation" for step in steps) else frozenset()
+    if not any(nest.reduced and len(nest.inputs) == 2 for nest in nests):
+        unneeded |= CHANGE_PRODUCTS if function.buffers else CHANGE_PRODUCTS | CHANGE_TILES
+    if all(step.kind != "convert" for step in steps) and all(
+            operand.dtype.itemsize >= 4 for nest in nests for operand in nest.operands):
+        unneeded |= CHANGE_NARROW_FLOATS
+    return unneeded if any(islice(calls_in(*function.body.nodes), 1, None)) else unneeded | CHANGE_SEQUENCES
+
+
+def passes_of(text: str | None = None, is_written: bool = False, without: Set[str] = frozenset()) -> list[FunctionPass]:
+    """Return the passes of a pipeline's text, A,B{x=1}; without a text, the passes of every kernel, ``without`` some. A
+    function that passes have written already gets only the passes that its values need."""
     chosen = dict.fromkeys(REQUIRED, "")
     if text is not None:
         chosen |= dict(split_pipeline(text))
     elif not is_written:
-        chosen = {name: PIPELINE[name] for name in NAMES if name in PIPELINE}
+        chosen = {name: PIPELINE[name] for name in NAMES if name in PIPELINE and name not in without}
     return [function_pass(name, options) for name, options in chosen.items()]
 
 

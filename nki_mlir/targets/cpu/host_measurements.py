@@ -13,21 +13,23 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.code_forms import with_form, with_instructions
 from nki_mlir.targets.cpu.contraction import RegisterTile, TileProduct, product_of_panels, tiles
-from nki_mlir.targets.cpu.fitted import fit_of, lookups, name_of
 from nki_mlir.targets.cpu.lanes import FITTED
 from nki_mlir.targets.cpu.product_blocks import Rates
 from nki_mlir.targets.cpu.routines import Routine, compiled
-from nki_mlir.targets.cpu.tabulated import TabulatedFunction, table_of
 from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct
 from nki_mlir.targets.runtime import host, object_cache
 from nki_mlir.targets.runtime.host import Caches
 from nki_mlir.waist.nest import Nest, Operand, Step
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.cpu.tabulated import TabulatedFunction
 
 ROUNDS = 20
 DEPTH, PANELS = 512, (16, 8)        # sizes of the timed product, whose factors fit the second cache
@@ -71,13 +73,14 @@ def rate_of_unit(unit: str) -> float:
     return words_of_unit(unit) * (1 if unit == "float32" else 2)
 
 
-def gain_of_table(function: TabulatedFunction) -> float:
+def gain_of_table(function: "TabulatedFunction") -> float:
     """Return the ratio of a function's time to the time of lookups in its table."""
     return _gain_of_table(function.over(ARGUMENTS), function.lookups(ARGUMENTS), function.alone)
 
 
-def gain_of_fit(function: TabulatedFunction) -> float:
+def gain_of_fit(function: "TabulatedFunction") -> float:
     """Return the ratio of a function's time to the time of its polynomials, which it must have."""
+    from nki_mlir.targets.cpu.fitted import fit_of, lookups, name_of  # start-up: most kernels have no such function
     fit = fit_of(function.alone)
     assert fit is not None
     return _gain_of_table(function.over(ARGUMENTS), lookups(ARGUMENTS, name_of(function, fit)), function.alone)
@@ -90,6 +93,8 @@ def gain_of_halves() -> float:
 
 @cache
 def _gain_of_table(function: Nest, lookups: Nest, alone: Nest) -> float:
+    from nki_mlir.targets.cpu.fitted import fit_of  # start-up: most kernels have no such function
+    from nki_mlir.targets.cpu.tabulated import table_of  # start-up
     name = lookups.steps[0].name
     fit = fit_of(alone) if name.startswith(FITTED) else None
 

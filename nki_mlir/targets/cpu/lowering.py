@@ -15,7 +15,7 @@ from nki_mlir.passes.pipelines import TO_LINALG, TO_RECORDS, is_at_waist
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.targets.cpu.assemble import NativeProgram
 from nki_mlir.targets.cpu.function import NativeFunction
-from nki_mlir.targets.cpu.function_pass import passes_of, run_passes
+from nki_mlir.targets.cpu.function_pass import passes_of, run_passes, unneeded_passes
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import KernelImage, ProgramImage, Target
 from nki_mlir.targets.cpu.native_nodes import NativeLoop, NativeWhile, nodes_in
@@ -89,7 +89,8 @@ def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonP
 def optimized(function: NativeFunction, passes: str | None = None, observer: PassObserver | None = None
               ) -> NativeProgram:
     """Run the usual passes, or those of a pipeline's text, and return the program of a function."""
-    run_passes(function, passes_of(passes, function.is_written), observer)
+    without = unneeded_passes(function) if observer is None else frozenset[str]()
+    run_passes(function, passes_of(passes, function.is_written, without), observer)
     return NativeProgram(function)
 
 

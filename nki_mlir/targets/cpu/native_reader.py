@@ -23,7 +23,6 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.cpu import native_marks
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import can_stream
 from nki_mlir.targets.cpu.function import NativeFunction
@@ -135,6 +134,7 @@ class NativeReader:
         if loop.on_pool and (not span or outside != cpu.MEMORY or any(
                 isinstance(call, cpu.InParts) or (isinstance(call, cpu.TileCall) and call.on_host)
                 for call in cpu.calls_in(loop))):
+            from nki_mlir.targets.cpu import native_marks  # start-up: only functions that passes wrote have marks
             raise native_marks.malformed(node.op, "a loop on the pool has constant bounds, no loop on the pool around "
                                          "it, and in it neither spread nests nor operations that the host runs")
 
@@ -182,12 +182,15 @@ class NativeReader:
         symbols = [self.values.form(v) for v in read.symbols]
         regions = [self.values.resolved(region, start * o.dtype.itemsize)
                    for region, start, o in zip(node.regions, read.starts, read.nest.operands)]
-        native_marks.check_lookups(op, nest, regions, self.function)
+        if any(step.kind == "lookup" for step in nest.steps):
+            from nki_mlir.targets.cpu import native_marks  # start-up: only functions that passes wrote have marks
+            native_marks.check_lookups(op, nest, regions, self.function)
         if read.nest.limits:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, regions, symbols):
             self.check_bounds(op, check)
         if self.function.is_written:
+            from nki_mlir.targets.cpu import native_marks  # start-up: only functions that passes wrote have marks
             self.function.add(native_marks.marked_call(op, nest, regions, symbols))
             return
         self.function.add(cpu.compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
@@ -258,8 +261,10 @@ class NativeReader:
         accesses = [accessed(tile, tiles[field.name], field.writes) for field, tile in op.operands()]
         arguments = (self.common.site(node.op), *[tiles[name].address for name in names])
         call = cpu.TileCall(search, arguments, op, regions, symbols, accesses)
-        is_spread = native.SPREAD in node.op.attributes
-        self.function.add(native_marks.spread_search(node.op, call) if is_spread else call)
+        if native.SPREAD in node.op.attributes:
+            from nki_mlir.targets.cpu import native_marks  # start-up: only functions that passes wrote have marks
+            call = native_marks.spread_search(node.op, call)
+        self.function.add(call)
 
     def row_copies(self, node: waist.TileInstruction, rows: RowCopies, regions: Sequence[ByteRegion]) -> None:
         """Lower an operation that moves rows by their numbers to a routine."""
@@ -289,6 +294,7 @@ class NativeReader:
 
     # -- operations that passes write ----------------------------------------------------------------------------------
     def native_operation(self, node: waist.NativeOperation) -> None:
+        from nki_mlir.targets.cpu import native_marks  # start-up: only functions that passes wrote have marks
         op = node.op
         if op.name == native.TABLE:
             self.values.buffers[op.results[0]] = native_marks.table_of_operation(self.function, op)

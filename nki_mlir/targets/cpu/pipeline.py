@@ -12,3 +12,15 @@ PIPELINE = {"trim-tiles": "", "zero-unwritten": "", "fit-functions": "", "tabula
             "delay-stores": "", "halve-vectors": ""}
 NAMES = tuple(PIPELINE)
 REQUIRED = ("zero-unwritten",)              # without it, reads of memory before it is written are undefined
+
+# The passes that change nothing in functions without this, which a process then need not load.
+CHANGE_PRODUCTS = frozenset({
+    "form-products", "hoist-tiles", "pair-factors", "widen-tiles", "widen-factors", "hoist-factors", "copy-words",
+    "share-factors", "forward-factors", "store-products", "divide-columns", "pad-rows", "deepen-products",
+    "prefetch-factors"})
+CHANGE_NARROW_FLOATS = frozenset({
+    "fit-functions", "tabulate-functions", "drop-roundings", "load-words", "find-zeros", "compare-words", "leave-nans",
+    "round-pairs", "round-words", "delay-stores"})
+CHANGE_FUNCTIONS = frozenset({"select-powers"})
+CHANGE_TILES = frozenset({"trim-tiles", "forward-copies", "forward-constants", "store-rows", "reuse-tiles"})
+CHANGE_SEQUENCES = frozenset({"join-nests", "spread-sections", "chunk-rows"})

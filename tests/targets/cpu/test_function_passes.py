@@ -1,22 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What holds for every pass on records: one file, one documentation, one FileCheck test, options, and values alone."""
 
+import importlib
 import re
+from collections.abc import Set
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nki_mlir.compat
 from nki_mlir.bindings import ir
 from nki_mlir.cli.source import read_module
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.passes.pass_manager import BadOption, run_passes
+from nki_mlir.targets.cpu import kernel as native_kernel
+from nki_mlir.targets.cpu import lowering, passes
 from nki_mlir.targets.cpu import native_nodes as cpu
-from nki_mlir.targets.cpu import passes
-from nki_mlir.targets.cpu.function_pass import UnknownFunctionPass, function_pass, passes_of
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.function_pass import (
+    FunctionPass,
+    UnknownFunctionPass,
+    function_pass,
+    passes_of,
+    unneeded_passes,
+)
+from nki_mlir.targets.cpu.kernel import NativeKernel
+from nki_mlir.targets.cpu.native_writer import module_of
 from nki_mlir.targets.cpu.pipeline import NAMES
 from nki_mlir.targets.runtime import host
 
@@ -24,6 +38,7 @@ from ...forced_passes import forced
 from ...module_passes import read
 
 LIT = Path(__file__).parents[3] / "lit_tests" / "cpu"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,3 +118,27 @@ def test_reuse_tiles__leaves_no_use_of_a_tile_that_has_no_memory() -> None:
             if isinstance(call, cpu.Compute):
                 assert {r.root for r in call.regions if isinstance(r.root, cpu.ScratchBuffer)} <= buffers, kernel.name
     assert 1 in allocated and 2 in allocated
+
+
+@pytest.mark.parametrize(("example", "kept"), [("average_pool2d", {"chunk-rows"}), ("giou", {"join-nests"}),
+                                               ("matmul", {"form-products"}), ("softmax", {"select-powers"})])
+def test_unneeded_passes__change_nothing(example: str, kept: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thresholds that every kernel reaches, passes that a process does not load would not change its functions."""
+    unneeded: list[Set[str]] = []
+
+    def run_all(function: NativeFunction, chosen: list[FunctionPass], observer: None) -> None:
+        unneeded.append(unneeded_passes(function))
+        for one in passes_of():
+            before = str(module_of(function))
+            one.rewrite(function)
+            assert one.name not in unneeded[-1] or str(module_of(function)) == before, one.name
+    monkeypatch.setattr(lowering, "run_passes", run_all)
+    monkeypatch.setattr(native_kernel, "key_of", lambda *arguments: None)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    nki_mlir.compat.install()
+    kernel, arguments, _, _ = importlib.import_module(example).cases()[0]
+    specialized = kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
+    with forced():
+        NativeKernel(specialized.captured, ())
+    assert unneeded and not any(kept & names for names in unneeded)
+    assert any(names for names in unneeded)
