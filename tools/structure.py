@@ -3,13 +3,15 @@
 
     python tools/structure.py [--check] [--against COMMIT]
 
-A regular expression finds each analysis in the source text of the modules of some folders. ``--against`` also counts in
-another commit of the repository, and prints the modules.
+A regular expression finds each analysis in the source text of the modules of some folders; tests of overlap are also
+found by their comparisons, whatever their functions are called. ``--against`` also counts in another commit of the
+repository, and prints the modules.
 """
 
 import argparse
 import ast
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -33,10 +35,14 @@ class Analysis(NamedTuple):
     folders: tuple[str, ...]
     earlier: int                # modules in the commit EARLIER
     second: tuple[str, ...] = ()        # modules that implement it a second time on purpose, and do not count
+    compares_spans: bool = False        # also count modules that compare the ends of two spans
 
 
-# The checker shares no code with the emission that it checks.
-CHECKER = ("targets/neuron/checker/conflicts.py",)
+# The checker shares no code with the emission that it checks. The spans of the others are steps of a program, rows of a
+# convolution and ranges of values.
+CHECKER = tuple(f"targets/neuron/checker/{name}.py" for name in (
+    "conflicts", "footprint", "live_ranges", "register_numbers"))
+OF_OTHER_SPANS = ("targets/neuron/codegen/liveness.py", "capture/writes.py")
 BELOW = ("waist", "graph", "transforms", "selection", "conversion", "targets")
 ANALYSES = (
     Analysis("read the operands and body of a `linalg.generic`", r'attributes\["indexing_maps"\]|'
@@ -56,7 +62,7 @@ ANALYSES = (
     Analysis("test whether two accesses overlap",
              r"def (_?apart|_?interleaved|lie_apart|are_apart|elements_apart|\w*boxes_apart|may_meet|reads_result|"
              r"clearly_apart|meeting|conflicts|overlaps?|overlaps_later|\w*boxes_overlap|intersects)\(",
-             (*BELOW, "capture", "frontend"), 8, CHECKER),
+             (*BELOW, "capture", "frontend"), 12, (*CHECKER, *OF_OTHER_SPANS), True),
     Analysis("define a form of a tile on the way from capture to the CPU's program",
              r"(?m)^class (View|Access|ViewOp|Operand|MemrefView|ViewedNest|PlacedNest|TileComputation|ChunkAccess|"
              r"ByteRegion|ByteInterval)\b", ("capture", "dialects", "frontend", "waist", "targets"), 8),
@@ -64,6 +70,10 @@ ANALYSES = (
              ("dialects", "language", "machine"), 5),
     Analysis("key a table by the address of an object",
              r"\bid\(|tuple\(map\(id\b", ("targets",), 18))
+
+PAIRS = (("low", "high"), ("first", "last"), ("first", "after"), ("start", "end"), ("start", "stop"), ("b0", "b1"),
+         ("p0", "p1"))
+ENDS = {*PAIRS, *((end, begin) for begin, end in PAIRS)}        # the latter where code tests that spans are apart
 
 
 def code_lines(text: str) -> int:
@@ -93,11 +103,44 @@ def sources_of(commit: str) -> dict[str, str]:
     return {file.removeprefix("nki_mlir/"): git("show", f"{commit}:{file}") for file in files if file.endswith(".py")}
 
 
+def compares_spans(text: str) -> bool:
+    """Return whether a module compares two spans: the begin of each with the end of the other."""
+    return any(is_crossed(*pair) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.BoolOp)
+               for pair in itertools.combinations(filter(None, map(ordered, node.values)), 2))
+
+
+def ordered(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """Return the lesser and the greater side of a comparison; None for other expressions."""
+    match node:
+        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]):
+            return left, right
+        case ast.Compare(left=left, ops=[ast.Gt() | ast.GtE()], comparators=[right]):
+            return right, left
+    return None
+
+
+def is_crossed(one: tuple[ast.expr, ast.expr], other: tuple[ast.expr, ast.expr]) -> bool:
+    """Return whether two comparisons are of the ends of two spans, whose ends have one name: ``a.low < b.high`` and
+    ``b.low < a.high``, or ``x < y + size`` and ``y < x + length``."""
+    (low, high), (other_low, other_high) = one, other
+    starts = [ast.unparse(end.left) if isinstance(end, ast.BinOp) else "" for end in (high, other_high)]
+    names = [end_name(end) for end in (low, other_low, high, other_high)]
+    return starts == [ast.unparse(other_low), ast.unparse(low)] or (
+        names[0] == names[1] and names[2] == names[3] and (names[0], names[2]) in ENDS
+        and ast.unparse(low) != ast.unparse(other_low) and ast.unparse(high) != ast.unparse(other_high))
+
+
+def end_name(node: ast.expr) -> str:
+    """Return the name of an end of a span, without the name of the span."""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name.removeprefix("other_").removesuffix("_a").removesuffix("_b")
+
+
 def modules(analysis: Analysis, files: Mapping[str, str]) -> list[str]:
     """Return the modules that match an analysis's pattern."""
     return [name for name, text in files.items()
             if name.split("/")[0] in analysis.folders and name not in analysis.second
-            and re.search(analysis.pattern, text)]
+            and (re.search(analysis.pattern, text) or (analysis.compares_spans and compares_spans(text)))]
 
 
 def imports(name: str, text: str, names: Mapping[str, str]) -> set[str]:

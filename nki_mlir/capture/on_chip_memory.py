@@ -16,6 +16,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.target_rules import Finding, TargetRule
 from nki_mlir.machine import Machine
+from nki_mlir.waist.overlap import boxes_overlap
 
 NAMED = 8                       # the most tiles that a message names
 
@@ -266,7 +267,6 @@ def union(tiles: Iterable[OnChipTile]) -> int:
 
 def share(a: OnChipTile, b: OnChipTile) -> bool:
     """Return whether some blocks have a byte in common."""
-    kind_a, kind_b = a.kind, b.kind
-    return any(x < y + kind_b.block_bytes and y < x + kind_a.block_bytes
-               and p < q + kind_b.partitions and q < p + kind_a.partitions
-               for p, x in set(a.blocks) for q, y in set(b.blocks))
+    boxes, other_boxes = ({(p, p + tile.kind.partitions, byte, byte + tile.kind.block_bytes)
+                           for p, byte in tile.blocks} for tile in (a, b))
+    return any(boxes_overlap(box, other) for box in boxes for other in other_boxes)

@@ -241,9 +241,12 @@ def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
     """Return the least and the greatest value of ``a - b``: exact if the symbols cancel or have ranges, else
     everything."""
     delta = a.plus(b, -1)
-    if delta.symbols and not ranges:
-        return -ANYWHERE, ANYWHERE
-    return delta.interval(ranges)
+    return (-ANYWHERE, ANYWHERE) if delta.symbols and not ranges else delta.interval(ranges)
+
+
+def spans_overlap(start: int, end: int, other_start: int, other_end: int) -> bool:
+    """Return whether two spans, without their ends, have a number in common."""
+    return start < other_end and other_start < end
 
 
 def boxes_overlap(a: Bounds, b: Bounds) -> bool:
@@ -416,7 +419,7 @@ class Iterations(NamedTuple):
             return True
         least, greatest = self.all(low, high, pace)
         other_first, other_last = self.all(other_low, other_high, other_pace)
-        return greatest < other_first or other_last < least
+        return not spans_overlap(least, greatest + 1, other_first, other_last + 1)
 
     def all(self, low: int, high: int, pace: int) -> tuple[int, int]:
         """Return the first and the last byte in any iteration."""

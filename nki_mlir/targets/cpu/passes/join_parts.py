@@ -33,7 +33,7 @@ from nki_mlir.targets.cpu.native_nodes import (
     slot_value,
 )
 from nki_mlir.targets.cpu.schedule import dims_of
-from nki_mlir.waist.overlap import ByteRegion, are_apart
+from nki_mlir.waist.overlap import ByteRegion, are_apart, spans_overlap
 
 LINE = 64                           # bytes of a cache line, which two threads should not both write
 
@@ -142,7 +142,8 @@ class PartAccess(NamedTuple):
                        if number)
         distance = other_region.address.plus(region.address, -1)
         (low, high), (other_low, other_high) = self.reach_of_all(count), other.reach_of_all(count)
-        return not distance.symbols and (high < distance.const + other_low or distance.const + other_high < low)
+        return not distance.symbols and not spans_overlap(
+            low, high + 1, distance.const + other_low, distance.const + other_high + 1)
 
     def reach_of_all(self, count: int) -> tuple[int, int]:
         """Return the first and the last byte that any part accesses, relative to the address of the first part."""

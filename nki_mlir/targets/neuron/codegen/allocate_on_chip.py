@@ -29,6 +29,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Liveness, peak
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, steps_in
+from nki_mlir.waist.overlap import boxes_overlap
 
 NAMED = 12                      # most buffers that an error names
 
@@ -151,10 +152,9 @@ def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
 
 def share(a: Lifetime, b: Lifetime) -> bool:
     """Return whether two buffers with addresses have a byte in common."""
-    (first_a, after_a), (first_b, after_b) = occupied(a), occupied(b)
-    (p, _), (q, _) = a.buffer.address or (0, 0), b.buffer.address or (0, 0)
-    return (first_a < after_b and first_b < after_a
-            and p < q + b.buffer.partitions and q < p + a.buffer.partitions)
+    box, other = ((partition, partition + life.buffer.partitions, *occupied(life))
+                  for life in (a, b) for partition, _ in [life.buffer.address or (0, 0)])
+    return boxes_overlap(box, other)
 
 
 def check_banks(code: Code) -> None:

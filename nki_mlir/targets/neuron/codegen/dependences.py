@@ -121,16 +121,14 @@ class RegionRelations:
         if self.crowded[memory]:
             return
         compared, region = self.compared[memory], self.regions[number]
-        low, high = region.low, region.high
         touching: list[int] = []
         for k in compared:
             other = self.regions[k]
-            if other.low < high and low < other.high:
+            if other.overlaps(region):
                 if other == region:
                     self.first_equal[number] = k
                     return
-                if other.overlaps(region):
-                    touching.append(k)
+                touching.append(k)
         if len(compared) >= MANY:
             self.crowded[memory] = 1
             return

@@ -146,9 +146,7 @@ class _Forwarding:
             del self.stores[tile.handle]
             return
         region = region_in_hbm(op, tile)
-        low, high = region.low, region.high
-        self.stores[tile.handle] = [s for s in self.stores[tile.handle] if (
-            s.high <= low or high <= s.low or not s.region.overlaps(region))]
+        self.stores[tile.handle] = [s for s in self.stores[tile.handle] if not s.region.overlaps(region)]
 
     def forward(self, k: int, op: DmaCopyOp) -> bool:
         """Let a stored tile replace the one that a load writes, if it can."""
@@ -159,7 +157,7 @@ class _Forwarding:
             return False
         last, region = self.last_use[buffer], region_in_hbm(op, op.src)
         low, high, registers = region.low, region.high, region.symbolic
-        near = [store for store in self.stores.get(op.src.handle, ()) if store.low < high and low < store.high]
+        near = [store for store in self.stores.get(op.src.handle, ()) if store.region.bounds_overlap(region)]
         for store in near:
             if low < store.low or store.high < high or store.region.symbolic != registers:
                 continue                        # the load reads bytes that the store did not write

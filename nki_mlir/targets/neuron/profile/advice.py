@@ -27,6 +27,7 @@ from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.result import timing_of
 from nki_mlir.targets.neuron.timing.streams import TRANSFER, WORK, Entry
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
+from nki_mlir.waist.overlap import spans_overlap
 
 
 class Costed(NamedTuple):
@@ -382,7 +383,7 @@ def slow_dtype(evidence: Evidence) -> Change | None:
         source = hbm_source(step)
         if source is not None and source.dtype is FLOAT32:
             target = footprint_of(step.op.targets()[0][1])
-            if any(o.space == target.space and o.b0 < target.b1 and target.b0 < o.b1 for o in operands):
+            if any(o.space == target.space and spans_overlap(o.b0, o.b1, target.b0, target.b1) for o in operands):
                 change.transfers[step.where] = replace(transfer, parts=tuple(p / 2 for p in transfer.parts),
                                                        hbm_bytes=transfer.hbm_bytes // 2)
     change.lines = lines_of(steps)
