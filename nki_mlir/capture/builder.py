@@ -468,7 +468,7 @@ class Builder:
         symbols = list(dict.fromkeys(s for i in indices for s in i.symbols))
         for symbol in symbols:
             if not symbol.usable():
-                symbol.ask("its loop variable is used after the loop")
+                symbol.request_number("its loop variable is used after the loop")
         return symbols
 
 

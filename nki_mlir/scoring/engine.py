@@ -58,7 +58,7 @@ class WorkerPool:
 
     def submit(self, request: Request) -> "Future[Answer]":
         """Queue a request; return a future of its answer."""
-        return self.threads.submit(self.ask, request)
+        return self.threads.submit(self.send, request)
 
     def send(self, request: Request) -> Answer:
         if not hasattr(self.thread_state, "scorer"):
