@@ -234,9 +234,10 @@ RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "p
            "beside", "braces", "contradict", "goals", "grown", "hindrance", "lawful", "noun", "occasion", "outward", "partly",
            "relaid", "retract", "stuck", "sunk", "thinned", "turn", "undisturbed"}
 # The same of locals and parameters: they say nothing of the value.
-RETIRED_LOCALS = {"asked", "found", "given", "gone", "got", "held", "here", "how", "it", "kept", "known", "made", "mine",
-                  "now", "others", "own", "place", "places", "rest", "said", "seen", "taken", "theirs", "there", "thing",
-                  "told", "wanted", "what", "when", "whole", "whose"}
+RETIRED_LOCALS = {"asked", "bad", "beside", "contested", "found", "given", "gone", "good", "got", "held", "here", "how",
+                  "it", "kept", "known", "made", "mine", "now", "once", "others", "own", "place", "places", "rest", "said",
+                  "seen", "some", "taken", "theirs", "there", "thing", "told", "wanted", "what", "when", "whole",
+                  "whose"}
 # Those that tests, tools and examples do not use either.
 RETIRED_EVERYWHERE = {"asked", "found", "given", "held", "made", "own", "place", "whole"}
 # The same of fields, attributes and methods of classes.

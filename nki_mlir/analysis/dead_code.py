@@ -171,15 +171,15 @@ class _ReachingFills:
     def after_branch(self, op: Operation, reaching: np.ndarray, numbers: dict[Value, int], most: int) -> np.ndarray:
         sides = [self.fills_after(side, reaching.copy(), numbers, most)
                  for region in op.regions for side in region.blocks]
-        one, other = sides if len(sides) == 2 else (sides[0], reaching)
-        return self.united(one, other)
+        first, second = sides if len(sides) == 2 else (sides[0], reaching)
+        return self.united(first, second)
 
-    def united(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def united(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the fills of elements that have those of one array or of the other. An element has one number here, so
         an element with two different fills counts as read."""
-        differ = (one != other) & (one != NO_FILL) & (other != NO_FILL)
-        self.read.update(one[differ].tolist(), other[differ].tolist())
-        fills: np.ndarray = np.maximum(one, other)
+        differ = (first != second) & (first != NO_FILL) & (second != NO_FILL)
+        self.read.update(first[differ].tolist(), second[differ].tolist())
+        fills: np.ndarray = np.maximum(first, second)
         return fills
 
     def record_reads(self, user: Operation, reaching: np.ndarray, numbers: dict[Value, int]) -> None:

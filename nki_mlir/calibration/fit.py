@@ -147,9 +147,9 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
                               float(machine.costs.engines[Engine.VECTOR].result_in_engine_ns),
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
-    beside = [row for row in measurements if row.kernel == "transfers_beside"]
-    if beside:                  # a file of an earlier release has no such rows
-        fits["transfers_beside"] = least_squares("transfers_beside", beside, lambda row: (1.0, row.reps), file)
+    concurrent = [row for row in measurements if row.kernel == "transfers_beside"]
+    if concurrent:                  # a file of an earlier release has no such rows
+        fits["transfers_beside"] = least_squares("transfers_beside", concurrent, lambda row: (1.0, row.reps), file)
     dma, long = machine.costs.dma, fits["long transfers"]
     issuers, issue_ns, error = _issue(fits)
     constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), issue_ns, error))
@@ -163,16 +163,16 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
 
 def _issue(fits: dict[str, Fitted]) -> tuple[int, float, float]:
     """Return how many engines trigger transfers, the ns of a trigger, and its standard error."""
-    short, beside = fits["short transfers"], fits.get("transfers_beside")
+    short, concurrent = fits["short transfers"], fits.get("transfers_beside")
     ns, error = float(short.values[1]), float(short.errors[1])
-    if beside is None:
+    if concurrent is None:
         return 1, ns, error
     work = [float(fits[kernel].values[0] + fits[kernel].values[1] * BESIDE) / 2
             for kernel in ("scalar_stream", "gpsimd_stream")]
     alone, shared = max(2 * ns, *work), max(2 * ns + sum(work) / ISSUERS, *work)    # a round loads and stores
-    if float(beside.values[1]) ** 2 <= alone * shared:
+    if float(concurrent.values[1]) ** 2 <= alone * shared:
         return 1, ns, error
-    return ISSUERS, (ISSUERS * float(beside.values[1]) - sum(work)) / 2, ISSUERS * float(beside.errors[1]) / 2
+    return ISSUERS, (ISSUERS * float(concurrent.values[1]) - sum(work)) / 2, ISSUERS * float(concurrent.errors[1]) / 2
 
 
 def _check_growth(measurements: Sequence[Measurement], file: str) -> None:

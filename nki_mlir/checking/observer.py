@@ -72,8 +72,8 @@ class OperationObserver:
             result = numbers(arrays[name])
             if any(not np.isfinite(s).all() for s in sources.values()):
                 continue
-            if (bad := ~np.isfinite(result) & np.isfinite(old)).any():
-                self.tell_origin(op, result, bad, sources, at)
+            if (is_new := ~np.isfinite(result) & np.isfinite(old)).any():
+                self.tell_origin(op, result, is_new, sources, at)
 
     def broken_rule(self, error: NkiMlirError, at: Location | None, uncertain: bool) -> None:
         """Report a rule of the device that the kernel breaks."""
@@ -130,15 +130,15 @@ class OperationObserver:
     def report_nonfinite(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
         """Report the first element that becomes NaN without a NaN operand, or infinite from finite operands."""
         result = numbers(values(tile))
-        bad = ~np.isfinite(result) & ~np.isin(result, infinities(op))
-        if not bad.any():
+        nonfinite = ~np.isfinite(result) & ~np.isin(result, infinities(op))
+        if not nonfinite.any():
             return
         operands = {name: numbers(b) for name, b in before.items()}
-        bad &= ~tainted(operands, result.shape, lambda b: ~np.isfinite(b)) | (
+        nonfinite &= ~tainted(operands, result.shape, lambda b: ~np.isfinite(b)) | (
             np.isnan(result) & ~tainted(operands, result.shape, np.isnan))
-        if not bad.any():
+        if not nonfinite.any():
             return
-        index = first_of(bad)
+        index = first_of(nonfinite)
         source = next(iter(operands.values())) if len(operands) == 1 else None
         wide = self.in_float64(op, before)
         if wide is None:
@@ -148,13 +148,13 @@ class OperationObserver:
                         f"{tile.dtype} cannot hold: it becomes {shown_number(result[index])}", at,
                         "scale the values, or use a wider dtype")
             return
-        self.tell_origin(op, result, bad, operands, at)
+        self.tell_origin(op, result, nonfinite, operands, at)
 
-    def tell_origin(self, op: Op, result: np.ndarray, bad: np.ndarray, operands: dict[str, np.ndarray],
+    def tell_origin(self, op: Op, result: np.ndarray, nonfinite: np.ndarray, operands: dict[str, np.ndarray],
                     at: Location | None) -> None:
         """Report a statement's first NaN, or its first infinity, with the operands that it is computed from."""
-        nan = bad & np.isnan(result)
-        index = first_of(nan if nan.any() else bad)
+        nan = nonfinite & np.isnan(result)
+        index = first_of(nan if nan.any() else nonfinite)
         listing = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])
         self.report("not-finite", ERROR if nan.any() else WARNING, f"{described(op)} computes the first "
                     f"{shown_number(result[index])}, at {list(index)}" + (f", of {listing}" if listing else ""), at,
@@ -235,13 +235,13 @@ def numbers(array: np.ndarray) -> np.ndarray:
     return np.asarray(array).astype(np.float64)
 
 
-def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callable[[np.ndarray], np.ndarray]
+def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], condition: Callable[[np.ndarray], np.ndarray]
             ) -> np.ndarray:
     """Mark the elements of a result whose operands satisfy a condition. Any element may depend on an operand of
     another shape."""
     mask = np.zeros(shape, np.bool_)
     for operand in operands.values():
-        bad_elements = bad(operand)
+        bad_elements = condition(operand)
         mask |= bad_elements if operand.shape == shape else bad_elements.any()
     return mask
 

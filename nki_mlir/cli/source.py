@@ -145,8 +145,8 @@ def is_graph_text(text: str) -> bool:
 
 
 def read_module(text: str, name: str, report: Callable[[str, int, str], None] | None = None,
-                beside: "Module | None" = None) -> "Module":
-    """Parse a module in a new context, or in the context of the module ``beside``, and check that it is safe. Errors
+                neighbor: "Module | None" = None) -> "Module":
+    """Parse a module in a new context, or in the context of the module ``neighbor``, and check that it is safe. Errors
     name the file.
 
     ``report`` is called with the kind, line and text of each warning and remark. Without it MLIR prints them.
@@ -159,8 +159,8 @@ def read_module(text: str, name: str, report: Callable[[str, int, str], None] | 
     if is_graph_text(text):
         from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
         context = graph_context()
-    elif beside is not None:
-        context = beside.context
+    elif neighbor is not None:
+        context = neighbor.context
     else:
         context = new_context()
     if "isa." in text:
@@ -240,7 +240,7 @@ def read_modules(parts: list[str], name: str) -> list["Module"]:
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
     modules: list[Module] = []
     for part in parts:
-        modules.append(read_module(part, name, beside=modules[0] if modules else None))
+        modules.append(read_module(part, name, neighbor=modules[0] if modules else None))
     kernels = {(kernel.name, kernel.grid) for kernel in map(the_kernel, modules[1:] and modules)}
     if len(kernels) > 1 or any(not grid for _, grid in kernels):
         raise SourceError("the text has several kernels, not the modules of one kernel's cores").located(

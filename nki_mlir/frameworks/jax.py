@@ -164,14 +164,14 @@ class DivisionRule:
             raise PartitionRule(rule=text, what="it has no '->', or several").here()
         self.operands, self.results = ([part.split() for part in side.split(",")] for side in sides)
         self.text, self.split = text, tuple(split.split())
-        every = {name for dims in (*self.operands, *self.results) for name in dims}
+        all_names = {name for dims in (*self.operands, *self.results) for name in dims}
         for name in self.split:
-            if name not in every:
+            if name not in all_names:
                 raise PartitionRule(rule=text, what=f"no dimension is called {name}").here()
-        for name in every - set(self.split):
+        for name in all_names - set(self.split):
             if not name.isidentifier():
                 raise PartitionRule(rule=text, what=f"{name!r} is not a name").here()
-        self.fixed = tuple(sorted(every - set(self.split)))
+        self.fixed = tuple(sorted(all_names - set(self.split)))
 
     def check(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
         """Raise ``PartitionRule`` if arrays have other numbers of dimensions than the rule."""

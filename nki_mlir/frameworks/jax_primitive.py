@@ -45,10 +45,10 @@ def varying_alike(operands: Sequence[object]) -> Sequence[object]:
     """Make all operands vary over the same axes of the mesh under ``shard_map``: all axes over which one of them
     varies."""
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
-    every = frozenset().union(*axes)
+    all_axes = frozenset().union(*axes)
     lax: Any = jax.lax              # JAX 0.6 has ``pvary``
     vary = partial(lax.pcast, to="varying") if hasattr(lax, "pcast") else lax.pvary
-    return [o if varies == every else vary(o, tuple(sorted(every - varies))) for o, varies in zip(operands, axes)]
+    return [o if varies == all_axes else vary(o, tuple(sorted(all_axes - varies))) for o, varies in zip(operands, axes)]
 
 
 def varying(kind: object) -> frozenset[str]:

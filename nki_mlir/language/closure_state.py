@@ -282,8 +282,8 @@ class ClosureState:
     def _imported(self, function: FunctionType, names: Iterable[str]) -> list[object]:
         """Return the user's modules that a function may import, or look up in ``sys.modules``, when it runs."""
         package = function.__globals__.get("__package__")
-        every = [*names, *(f"{package}.{name}" for name in names)] if package else names
-        present = [name for name in every if type(m := sys.modules.get(name)) is ModuleType and self._is_looked_into(m)]
+        paths = [*names, *(f"{package}.{name}" for name in names)] if package else names
+        present = [name for name in paths if type(m := sys.modules.get(name)) is ModuleType and self._is_looked_into(m)]
         return self._look_up(sys.modules, present) if present else []          # type: ignore[arg-type]
 
     def _is_looked_into(self, module: ModuleType) -> bool:

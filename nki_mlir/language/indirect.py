@@ -409,8 +409,8 @@ def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
     rows = items[at].as_tile()
     if any(is_vector(i) for i in items):
         rank = rank_of(items)
-        every = Index(0, {}, (1, *(0,) * (rank - 1)), (extent, *(1,) * (rank - 1)))
-        table = view.subscript(tuple(every if k == at else of_each_row(i, rows, rank) for k, i in enumerate(items)))
+        all_rows = Index(0, {}, (1, *(0,) * (rank - 1)), (extent, *(1,) * (rank - 1)))
+        table = view.subscript(tuple(all_rows if k == at else of_each_row(i, rows, rank) for k, i in enumerate(items)))
     else:
         table = view.subscript(tuple(slice(None) if k == at else i for k, i in enumerate(items)))
     if table.ndim == 1:

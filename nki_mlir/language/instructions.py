@@ -147,8 +147,8 @@ def command_name(command: object) -> str:
 def registers(engine: str, partitions: int) -> Tensor:
     """Return the accumulation registers of an engine for the first partitions: one float32 each, kept between
     instructions."""
-    every: Any = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
-    part: Tensor = every[0:partitions, 0:1]
+    registers: Any = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
+    part: Tensor = registers[0:partitions, 0:1]
     return part
 
 

@@ -127,8 +127,8 @@ class NKIObject(metaclass=ObjectType):
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
         cls = type(self)
-        every = dict.fromkeys(n for c in reversed(cls.__mro__) for n in vars(c).get(NAMES, inspect.get_annotations(c)))
-        declared = {n: declaration(cls, n) for n in every}          # torch.compile traces no walrus in a comprehension
+        fields = dict.fromkeys(n for c in reversed(cls.__mro__) for n in vars(c).get(NAMES, inspect.get_annotations(c)))
+        declared = {n: declaration(cls, n) for n in fields}      # torch.compile traces no walrus in a comprehension
         names = [n for n, field in declared.items() if field is None or field.init]
         if len(arguments) > len(names):
             raise TypeError("too many arguments given (varargs not supported)")
@@ -140,7 +140,7 @@ class NKIObject(metaclass=ObjectType):
                 raise TypeError(f"got multiple values for argument '{name}'")
             values[name] = value
         assign = object.__setattr__ if is_frozen(cls) else setattr
-        for name in every:
+        for name in fields:
             assign(self, name, values[name] if name in values else default_of(cls, name))
         self.__post_init__()
 

@@ -55,8 +55,8 @@ class ArrayPart:
     def __init__(self, op: str, position: Sequence[int | Index], size: Sequence[int]) -> None:
         self.op, self.position, self.size = op, tuple(position), tuple(size)
         machine = active(op).machine
-        every, sizes = (machine.partitions, machine.stationary_free_max), machine.array_parts
-        self.rows, self.columns = every
+        limits, sizes = (machine.partitions, machine.stationary_free_max), machine.array_parts
+        self.rows, self.columns = limits
         self.has_all_columns = True
         if not self.position and not self.size:
             return
@@ -67,7 +67,7 @@ class ArrayPart:
         self.require(all(isinstance(n, Index) or n in range(0, sizes[-1], extent)
                          for n, extent in zip(start, (self.rows, self.columns))),
                      "the position must be a multiple of the size")
-        self.has_all_columns = self.columns == every[1]
+        self.has_all_columns = self.columns == limits[1]
 
     def require(self, holds: bool, rule: str) -> None:
         if not holds:

@@ -129,8 +129,8 @@ class Diagonals(EngineRows):
                 result.mask is None or result.mask.selects_no_box or result.name == "total" or any(
                     terms.number(b.low or "0") is None for b in result.mask.bounds if b.axis == -b.rank)):
             raise LeftForAPerson(LATER_ROWS)
-        if result is not None and result.some is not None:
-            return result.some()
+        if result is not None and result.some_selected is not None:
+            return result.some_selected()
         return self.predicate(mask, dst_fact) if mask is not None and mask.selects_no_box else ""
 
     def predicated(self, dst: str, dst_fact: TensorFact, mask: MaskFact, write: Callable[[str, TensorFact], list[str]],

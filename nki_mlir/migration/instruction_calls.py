@@ -185,9 +185,9 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
         assert isinstance(mean, OperationText)
         return mean
     text, source = a.tensor("data")
-    some = None
+    any_selected = None
     if a.mask is not None and a.selects_no_box:
-        some = calls.some_selected(a.mask, source, lambda tile: largest(calls, a, tile, source))
+        any_selected = calls.some_selected(a.mask, source, lambda tile: largest(calls, a, tile, source))
         text, source = calls.selected(text, source, a.mask, a.token("op").rpartition(".")[2])
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
     data, shown = last_axes(calls, text, source, axes, keep)
@@ -197,7 +197,7 @@ def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
         raise LeftForAPerson("a reduction of a tile whose rank is unknown")
     result = instruction(a, "tensor_reduce", shape, text, source.dtype, shape_text=rows, data=data,
                          axis=shown or a.text("axis"))
-    result.some = some
+    result.some_selected = any_selected
     return result
 
 

@@ -185,9 +185,9 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
     if a.mask is not None and a.selects_no_box and name in ("mean", "var"):
         return mean_or_variance(calls, a, a.mask, name)
     axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
-    some = None
+    any_selected = None
     if a.mask is not None and a.selects_no_box:
-        some = calls.some_selected(a.mask, source, lambda tile: largest(calls, a, tile, source))
+        any_selected = calls.some_selected(a.mask, source, lambda tile: largest(calls, a, tile, source))
         text, source = calls.selected(text, source, a.mask, functions.REDUCTIONS.get(name, name))
     data, shown = last_axes(calls, text, source, axes, keep)
     shown = shown or a.text("axis")
@@ -209,7 +209,7 @@ def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression
                     f"operand0={terms.inverse(count)})"]
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, write_to, "" if axes is None else calls.shape_text(fact, data),
-                         dtype or source.dtype or terms.dtype_of(text), name, some=some)
+                         dtype or source.dtype or terms.dtype_of(text), name, some_selected=any_selected)
 
 
 def largest(calls: Calls, a: Arguments, tile: str, source: TensorFact) -> str:
@@ -256,9 +256,9 @@ def mean_or_variance(calls: Calls, a: Arguments, mask: MaskFact, name: str) -> O
             dtype = terms.dtype_of(text)
     fact = calls.on_chip(source.like(reduced(source, axes, True), meaning or source.dtype))
     expression = f"{nl}.multiply({total(values)}, {nl}.reciprocal({count}){f', dtype={dtype}' if dtype else ''})"
-    some = calls.some_selected(mask, source, lambda tile: f"{nl}.max({tile}, axis=1, keepdims=True)")
+    any_selected = calls.some_selected(mask, source, lambda tile: f"{nl}.max({tile}, axis=1, keepdims=True)")
     return OperationText(fact, expression, None, calls.shape_text(fact, text), dtype or f"{nl}.float32", name,
-                         some=some)
+                         some_selected=any_selected)
 
 
 @recipe("softmax")

@@ -31,9 +31,9 @@ class NamedViews(GuardedWindows):
         if view is None or not any(isinstance(item, IndexFact) for item in view.items) or (
                 view.tensor.on_chip and lies_within(view)):
             return
-        once = name in self.values
-        self.scope.views[name] = NamedView(view, self._versions(terms.names(text)) if once else None)
-        if once:
+        is_defined = name in self.values
+        self.scope.views[name] = NamedView(view, self._versions(terms.names(text)) if is_defined else None)
+        if is_defined:
             self.vectors.add(name)
 
     def has_views(self, values: cst.Tuple) -> bool:

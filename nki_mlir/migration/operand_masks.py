@@ -172,8 +172,8 @@ class OperandMasks(NamedViews):
     @staticmethod
     def transposed_mask(mask: MaskFact, function: str) -> MaskFact | None:
         """Return the mask that selects the transposed elements of a tile of two dimensions; None for more."""
-        every = (*mask.comparisons, *mask.diagonals, *mask.alternatives)
-        if any(bound.rank != 2 for bound in mask.bounds) or any(len(c.index.axes) != 2 for c in every):
+        all_comparisons = (*mask.comparisons, *mask.diagonals, *mask.alternatives)
+        if any(bound.rank != 2 for bound in mask.bounds) or any(len(c.index.axes) != 2 for c in all_comparisons):
             if mask.selects_no_box or any(bound.low for bound in mask.bounds):
                 raise LeftForAPerson(f"{function} under a mask of other dimensions than two")
             return None

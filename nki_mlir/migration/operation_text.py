@@ -87,8 +87,8 @@ class OperationText:
                                                 # conversion to that dtype gives the same elements
     first: str = ""             # in a sum over iterations, the condition of the first one, which allocates the tile
     is_assigned: bool = False   # whether a name, which later iterations read, gets the sum
-    some: "Callable[[], str] | None" = None     # of a reduction whose mask may select nothing in a row: the name of a
-                                                # tile with 1 in the other rows, after the statements that write it
+    some_selected: "Callable[[], str] | None" = None    # of a reduction whose mask may select nothing in a row: write a
+                                                        # tile with 1 in the other rows, and return its name
 
     @property
     def computed(self) -> TensorFact:

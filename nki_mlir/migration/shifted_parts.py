@@ -28,17 +28,17 @@ def reads_shifted(dst: str, statements: Iterable[str]) -> bool:
     return any(ast.dump(part) != ast.dump(target) and overlap(part, target) for part in parts)
 
 
-def overlap(one: ast.Subscript, other: ast.Subscript) -> bool:
+def overlap(first: ast.Subscript, second: ast.Subscript) -> bool:
     """Return whether the text shows that two parts of a tile have elements in common."""
     items, other_items = (part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
-                          for part in (one, other))
+                          for part in (first, second))
     return len(items) == len(other_items) and all(map(_meet, items, other_items))
 
 
-def _meet(one: ast.expr, other: ast.expr) -> bool:
-    if ast.unparse(one) == ast.unparse(other):
+def _meet(first: ast.expr, second: ast.expr) -> bool:
+    if ast.unparse(first) == ast.unparse(second):
         return True
-    spans = _span(one), _span(other)
+    spans = _span(first), _span(second)
     if None in spans:
         return False
     (start, count), (other_start, other_count) = (span for span in spans if span is not None)

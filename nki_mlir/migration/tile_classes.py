@@ -136,11 +136,11 @@ def is_rewritable(node: cst.ClassDef, names: Names, assigned_outside: Container[
             return False
         receiver = method.params.params[0].name.value
         tree = tree_of(method)
-        every = _assigned_attributes(tree, receiver, deep=True)
-        if receiver in bound_names(tree) or every != _assigned_attributes(tree, receiver, deep=False) or (
-                every and name != FIRST_METHOD):
+        all_attributes = _assigned_attributes(tree, receiver, deep=True)
+        if receiver in bound_names(tree) or all_attributes != _assigned_attributes(tree, receiver, deep=False) or (
+                all_attributes and name != FIRST_METHOD):
             return False
-        assigned += every
+        assigned += all_attributes
     fields = fields_of(node) if is_data else []
     return len({*assigned, *fields}) == len(assigned) + len(fields) and not any(
         a in assigned_outside for a in (*assigned, *fields))

@@ -212,7 +212,7 @@ class BodyPrinter:
                 for handle, count in writers_of(waist.FunctionBlock([node])).items():
                     unwritten[handle] = unwritten.get(handle, 0) - count
                     if not unwritten[handle]:
-                        self.out.settled[handle] = len(self.out.lines)
+                        self.out.last_writes[handle] = len(self.out.lines)
 
     def keep_order(self, node: waist.FunctionNode, region: ExitStack) -> None:
         """Let a region in which nothing moves begin or end before a node. In a placed module the region contains

@@ -121,10 +121,10 @@ class IndexValues:
         """Return the text in a branch of one program."""
         return text if self.program is None else self.decided(text.at({self.program_id: self.program}))
 
-    def are_opposite(self, one: IndexText, other: IndexText) -> bool:
+    def are_opposite(self, first: IndexText, second: IndexText) -> bool:
         """Return whether one of two conditions holds where the other one does not."""
         programs = {IndexText(text=f"{self.program_id} == {n}") for n in range(PROGRAMS)} if self.program_id else set()
-        return one.opposite == other or {one, other} == programs
+        return first.opposite == second or {first, second} == programs
 
     def decided(self, truth: IndexText) -> IndexText:
         """Return a comparison of the program id as the program for which it holds, or as a number if it holds for both

@@ -79,7 +79,7 @@ class KernelText:
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
     cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles to which such a state is copied
-    settled: dict[Value, int] = field(default_factory=dict)         # the number of the last line that writes a buffer
+    last_writes: dict[Value, int] = field(default_factory=dict)     # the number of the last line that writes a buffer
     spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # row -> the tile that repeats it
     opened: tuple[int, ...] = ()                    # numbers of the enclosing blocks
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
@@ -141,7 +141,7 @@ class KernelText:
             line = self.lines[at]
             if line.startswith(f"{start}{name} = nl.ndarray("):
                 del self.lines[at]
-                self.settled = {value: settled - (settled > at) for value, settled in self.settled.items()}
+                self.last_writes = {value: number - (number > at) for value, number in self.last_writes.items()}
                 return True
             if not line.startswith(start) or _uses(line, name):
                 return False
@@ -322,12 +322,12 @@ class KernelText:
     def repeated_row(self, tile: Tile, expression: str) -> Tile:
         """Return a new tile whose partitions all hold one row. If nothing writes that row again, it is repeated once,
         before the loops around."""
-        settled = self.settled.get(tile.handle)
-        if settled is None or tile.access.symbols_used():
+        last_write = self.last_writes.get(tile.handle)
+        if last_write is None or tile.access.symbols_used():
             return self.temporary(tile.shape, tile.dtype, "sbuf", expression, name="rows")
         key = (self.tensors[tile.handle], tile.access, tile.shape)
         if key not in self.spread:
-            inner = [k for k, line in enumerate(self.heads) if line >= settled]
+            inner = [k for k, line in enumerate(self.heads) if line >= last_write]
             lines, depth = self.lines, self.depth
             opened = self.opened
             if inner:

@@ -75,12 +75,12 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     # The value that a selection copies first is staged as it will be in the result: the optimizer transfers it there.
     selection = op if isinstance(op, SelectOp) and field.name == "on_false" else None
     complete = field.writes or selection is not None
-    once = tile if complete else without_repeats(tile)
+    unrepeated = tile if complete else without_repeats(tile)
     converts = selection is not None and selection.dst.dtype is FLOAT32     # other dtypes may round twice
     dtype = FLOAT32 if converts else tile.dtype
-    copy = text.temporary(once.shape, dtype, space, before=tile.handle)
+    copy = text.temporary(unrepeated.shape, dtype, space, before=tile.handle)
     if op.reads(field.name):
-        take_rows(text, op, copy, once)
+        take_rows(text, op, copy, unrepeated)
     return copy if complete else repeated_as(copy, tile)
 
 

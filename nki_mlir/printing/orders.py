@@ -60,8 +60,8 @@ class InstructionOrders:
             return line
         label, before = label_of(self.op), labels_before(self.op)
         self.lines += 1
-        producers = [handle for one in before for handle in self.handles.get(one, ())]
-        missing = [one for one in before if one not in self.handles]
+        producers = [handle for producer in before for handle in self.handles.get(producer, ())]
+        missing = [producer for producer in before if producer not in self.handles]
         if producers:
             line = f"{line}.depends_on({', '.join(producers)})"
         if label not in self.awaited and not missing:
@@ -69,8 +69,8 @@ class InstructionOrders:
         handle = self.unique(f"{call[2] or call[1]}_written", "written")
         if label is not None and label in self.awaited:
             self.handles[label] = (*self.handles.get(label, ()), handle)
-        for one in missing:
-            self.early[one] = (*self.early.get(one, ()), handle)
+        for producer in missing:
+            self.early[producer] = (*self.early.get(producer, ()), handle)
         return f"{handle} = {line}"
 
 

@@ -117,21 +117,21 @@ def _align_loops(first: Program, second: Program, partners: Partners, items_of: 
         begin = [a.at + 1, b.at + 1]
         if len(loops[0]) != len(loops[1]):
             continue
-        for one, other in zip(*loops):
-            if (inner := _aligned_regions(one.operation, other.operation, items_of, values)) is not None:
-                partners[one], regions[one] = other, inner
+        for item, partner in zip(*loops):
+            if (inner := _aligned_regions(item.operation, partner.operation, items_of, values)) is not None:
+                partners[item], regions[item] = partner, inner
     return regions
 
 
-def _aligned_regions(one: Operation | None, other: Operation | None, items_of: Callable[[Block], Program],
+def _aligned_regions(first: Operation | None, second: Operation | None, items_of: Callable[[Block], Program],
                      values: dict[Value, Value]) -> list[ProgramAlignment] | None:
     """Return the alignments of the regions of two loops; None if the loops differ elsewhere than in their bodies."""
-    assert one is not None and other is not None
-    operands, types = [values.get(v, v) for v in other.operands], [result.type for result in other.results]
-    if one.name != other.name or [*one.operands] != operands or {**one.attributes} != {**other.attributes} or (
-            [result.type for result in one.results] != types):
+    assert first is not None and second is not None
+    operands, types = [values.get(v, v) for v in second.operands], [result.type for result in second.results]
+    if first.name != second.name or [*first.operands] != operands or [r.type for r in first.results] != types or (
+            {**first.attributes} != {**second.attributes}):
         return None
-    inner = [aligned(a.blocks[0], b.blocks[0], items_of, values) for a, b in zip(one.regions, other.regions)]
+    inner = [aligned(a.blocks[0], b.blocks[0], items_of, values) for a, b in zip(first.regions, second.regions)]
     alignments = [alignment for alignment in inner if alignment is not None]
     return alignments if len(alignments) == len(inner) and not any(a.differs for a in alignments[:-1]) else None
 
@@ -158,11 +158,11 @@ def _partners(first: Program, second: Program, same: dict[Value, Value]) -> Part
         None, forms[0], forms[1], autojunk=False).get_matching_blocks()]]
     partners: Partners = {}
     for a, b, size in blocks:
-        for one, other in zip(first[a:a + size], second[b:b + size]):
-            if [partners.get(source, source) if isinstance(source, Item) else source for source in one.sources] == [
+        for item, partner in zip(first[a:a + size], second[b:b + size]):
+            if [partners.get(source, source) if isinstance(source, Item) else source for source in item.sources] == [
                     source if isinstance(source, Item) else same.get(source, source)    # type: ignore[call-overload]
-                    for source in other.sources]:
-                partners[one] = other
+                    for source in partner.sources]:
+                partners[item] = partner
     return partners if first[-1] in partners else None
 
 
@@ -207,8 +207,8 @@ def _allocate_at_use(allocation: Operation) -> None:
         allocation.move_before(reduce(_earlier, users))
 
 
-def _earlier(one: Operation, other: Operation) -> Operation:
-    return one if one.is_before_in_block(other) else other
+def _earlier(first: Operation, second: Operation) -> Operation:
+    return first if first.is_before_in_block(second) else second
 
 
 def _write_branch(branch: ProgramBranch, program_id: Value, values: dict[Value, Value]) -> None:

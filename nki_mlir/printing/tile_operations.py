@@ -139,8 +139,8 @@ def _with_repeated_rows(text: KernelText, op: Op) -> Op:
     def spread(tile: Tile) -> Tile:
         if id(tile) not in rows:
             return tile
-        once = without_repeats(tile)
-        return repeated_as(text.repeated_row(once, row_text(text, op, once)), tile)
+        unrepeated = without_repeats(tile)
+        return repeated_as(text.repeated_row(unrepeated, row_text(text, op, unrepeated)), tile)
     return changed(op, spread) if rows else op
 
 

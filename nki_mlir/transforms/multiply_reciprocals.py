@@ -141,12 +141,12 @@ def _has_floats(*tiles: Tile) -> bool:
 def _inverse(op: Op, divisor: Tile, new_tile: NewTile) -> tuple[Tile, Op]:
     """Return the reciprocals of a tile, and the operation that computes them: one for elements that repeat."""
     repeats = [k > 0 and step == 0 and count > 1 for k, (step, count) in enumerate(divisor.access.dims)]
-    once = divisor.patterned(dims=tuple((1, 1) if repeated else dim
+    unrepeated = divisor.patterned(dims=tuple((1, 1) if repeated else dim
                                         for dim, repeated in zip(divisor.access.dims, repeats)))
-    inverse = new_tile(once)
+    inverse = new_tile(unrepeated)
     repeated = inverse.patterned(dims=tuple((0, divisor.shape[k]) if repeats[k] else dim
                                             for k, dim in enumerate(inverse.access.dims)))
-    return repeated, _reciprocal(op, inverse, once)
+    return repeated, _reciprocal(op, inverse, unrepeated)
 
 
 def _reciprocal(op: Op, dst: Tile, src: Tile) -> Op:

@@ -199,8 +199,8 @@ class RowRun:
 
     def rows_that_fit(self) -> int:
         """Return the number of rows for which there is room beside the operands that all rows share."""
-        beside = (self.room * SHARE - self.shared_bytes) * FILL // 100
-        return min(self.room, beside) // self.row_bytes(1)
+        room_for_rows = (self.room * SHARE - self.shared_bytes) * FILL // 100
+        return min(self.room, room_for_rows) // self.row_bytes(1)
 
     def takes(self, operation: RowOperation) -> bool:
         """Return whether an operation may join the run."""

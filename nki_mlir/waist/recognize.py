@@ -88,8 +88,9 @@ def product_of(nest: AnyNest) -> Product | None:
     left, right = inputs = [source_of(nest, v) for v in step.operands]
     if max(inputs) >= nest.first_output:
         return None
-    once = [unconverted(nest, v) for v in step.operands] == inputs
-    return Product(fold, (step.operands[0], step.operands[1]), (left, right), once, nest.step(fold.value) != step)
+    reads_inputs = [unconverted(nest, v) for v in step.operands] == inputs
+    rounds = nest.step(fold.value) != step
+    return Product(fold, (step.operands[0], step.operands[1]), (left, right), reads_inputs, rounds)
 
 
 def source_of(nest: AnyNest, value: int) -> int:

@@ -3,7 +3,13 @@
 
 import pytest
 
-from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, holding_integer, number_beside, number_dtype
+from nki_mlir.dialects.nki.elementwise import (
+    alu_compute,
+    exact_integer,
+    holding_integer,
+    number_dtype,
+    number_with_tile,
+)
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, DType
 
 
@@ -35,8 +41,8 @@ def test_operations_on_bits__compute_in_the_wider_dtype(dtypes: tuple[DType, ...
     ("bitwise_xor", 2.0 ** 31, INT32, False, -(2.0 ** 31)), ("add", 300.0, UINT8, False, 300.0),
     ("bitwise_and", 3.0, BOOL, False, 3.0), ("left_shift", 300.0, UINT8, False, 300.0),
     ("left_shift", 300.0, UINT8, True, 44.0)])
-def test_number_beside_a_tile__has_its_low_bits(op: str, number: float, beside: DType, reverse: bool, used: float) -> None:
-    assert number_beside(op, number, beside, reverse) == used
+def test_number_with_a_tile__has_its_low_bits(op: str, number: float, beside: DType, reverse: bool, used: float) -> None:
+    assert number_with_tile(op, number, beside, reverse) == used
 
 
 @pytest.mark.parametrize("number, beside, dtype", [

@@ -152,13 +152,13 @@ def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict:
     kinds: dict[Hashable, list[ProgramTouches]] = {}
     for program in programs:
         kinds.setdefault(program.identity, []).append(program)
-    for alike in kinds.values():
-        for axis, (extent, symbol) in alike[0].axes.items():
-            judge_axis(alike[0], axis, extent, symbol, dimensions, verdict)
-        if len(alike) > 1:
-            judge_repeated(alike[0], len(alike), "the program id", [alike[0].point, alike[1].point], verdict)
+    for members in kinds.values():
+        for axis, (extent, symbol) in members[0].axes.items():
+            judge_axis(members[0], axis, extent, symbol, dimensions, verdict)
+        if len(members) > 1:
+            judge_repeated(members[0], len(members), "the program id", [members[0].point, members[1].point], verdict)
     if len(kinds) > 1:
-        judge_different([alike[0] for alike in kinds.values()], verdict)
+        judge_different([members[0] for members in kinds.values()], verdict)
 
 
 def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
@@ -244,8 +244,8 @@ def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
         if any(t.accumulates or t.value is None for t in writes) or exposed(touches):
             return False
         sequences.append([(t.value, written_at(t.view), t.epoch) for t in writes])
-    once = all(len(set(w)) == len(w) for w in sequences) or all(t.writes for touches in listed for t in touches)
-    return once and all(w == sequences[0] for w in sequences)
+    writes_once = all(len(set(w)) == len(w) for w in sequences) or all(t.writes for touches in listed for t in touches)
+    return writes_once and all(w == sequences[0] for w in sequences)
 
 
 def repeats(count: int, buffer: Buffer, subject: str, touch: Touch, verdict: Verdict) -> None:

@@ -242,10 +242,11 @@ class TouchSystem(OverlapSystem):
         if restriction is not None:
             by_axis = {axis: v for axis, v, d in zip(restriction.axes, axes, view.dims)
                        if d.count == restriction.extents[axis]}
-            every = [by_axis[k] if k in by_axis else self.variable(0, n - 1) for k, n in enumerate(restriction.extents)]
+            all_axes = [by_axis[k] if k in by_axis else self.variable(0, n - 1)
+                        for k, n in enumerate(restriction.extents)]
             for constraint in restriction.mask:
                 index = index_of(constraint.form, touch.symbols, restriction.extents)
-                self.row(self.form(side, index, every), constraint.equal)
+                self.row(self.form(side, index, all_axes), constraint.equal)
         return partition, free
 
 

@@ -227,14 +227,14 @@ class ValueNumbers:
             self.numbers[buffer] = hash((buffer.role, buffer.name if buffer.role != "local" else "", buffer.shape))
         return self.numbers[buffer]
 
-    def performed(self, op: Op, views: Sequence[View], once: bool, epoch: int) -> int:
-        """Return the number of an operation's result. An operation in a device loop (not ``once``) gets a unique
+    def performed(self, op: Op, views: Sequence[View], runs_once: bool, epoch: int) -> int:
+        """Return the number of an operation's result. An operation in a device loop (not ``runs_once``) gets a unique
         number.
 
         It reads shared memory as it is after ``epoch`` meetings of the programs.
         """
         operands = [(kind, view, written_at(view)) for (kind, _), view in zip(op.operands(), views)]
-        if not once or isinstance(op, Meeting):
+        if not runs_once or isinstance(op, Meeting):
             created_in = hash((next(_unlike), "unlike"))
         else:
             read = [(kind.name, location, self.of(v.buffer), v.buffer.role != "local" and epoch)

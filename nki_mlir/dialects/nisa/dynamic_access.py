@@ -64,18 +64,18 @@ class PatternAddressed(DataAddressed):
         values = index.reshape(-1).astype(np.int64)
         inside = (values >= 0) & (values < self.extent)
         if self.mode == "error" and not inside.all():
-            bad = int(values[~inside][0])
-            raise IndirectOutOfBounds(index=self.start + bad * self.scale, size=table.size, row=bad, rows=self.extent)
+            row = int(values[~inside][0])
+            raise IndirectOutOfBounds(index=self.start + row * self.scale, size=table.size, row=row, rows=self.extent)
         shape = (-1, *(1,) * (rank - 1))
         columns = self.start + sum(a * s for a, s in zip(along, self.steps)) + values.reshape(shape) * self.scale
         columns = np.broadcast_to(columns, moved)
-        good = (columns >= 0) & (columns < table.shape[1]) & inside.reshape(shape)
-        if self.mode == "error" and not good.all():
-            position = tuple(np.argwhere(~good)[0])
+        within_bounds = (columns >= 0) & (columns < table.shape[1]) & inside.reshape(shape)
+        if self.mode == "error" and not within_bounds.all():
+            position = tuple(np.argwhere(~within_bounds)[0])
             raise PositionOutOfBounds(index=int(columns[position]), size=table.shape[1], rows=self.extent,
                                       row=int(values[position[0] if values.size > 1 else 0]))
         rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, moved)
-        return rows, columns, good
+        return rows, columns, within_bounds
 
     def reachable(self) -> Tile:
         """Return the table from the first position of index 0 to the last one of the greatest index."""
@@ -93,8 +93,8 @@ class PatternAddressed(DataAddressed):
     def selected(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         table = tiles[self.addressed_by_data]
         table = table.reshape(len(table), -1)
-        rows, columns, good = self.addresses(table, self.piece.shape, tiles["index"])
-        return np.where(good, rows * table.shape[1] + columns, -1)
+        rows, columns, within_bounds = self.addresses(table, self.piece.shape, tiles["index"])
+        return np.where(within_bounds, rows * table.shape[1] + columns, -1)
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
@@ -105,8 +105,8 @@ class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIM
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
         table = src.reshape(src.shape[0], -1)
-        rows, columns, good = self.addresses(table, self.dst.shape, index)
-        return self.read(before, table, (rows, columns), good)
+        rows, columns, within_bounds = self.addresses(table, self.dst.shape, index)
+        return self.read(before, table, (rows, columns), within_bounds)
 
 
 class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
@@ -118,8 +118,8 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         written = dst.reshape(dst.shape[0], -1).copy()
-        rows, columns, good = self.addresses(written, src.shape, index)
-        self.write(written, (rows, columns), src, good)
+        rows, columns, within_bounds = self.addresses(written, src.shape, index)
+        self.write(written, (rows, columns), src, within_bounds)
         return written.reshape(dst.shape)
 
 
@@ -199,8 +199,8 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
 
 def check_columns(columns: np.ndarray, length: int) -> None:
     if columns.size and (columns.min() < 0 or columns.max() >= length):
-        bad = int(columns.min() if columns.min() < 0 else columns.max())
-        raise IndirectOutOfBounds(index=bad, size=length, row=bad, rows=length)
+        column = int(columns.min() if columns.min() < 0 else columns.max())
+        raise IndirectOutOfBounds(index=column, size=length, row=column, rows=length)
 
 
 # -- indices of one or two dimensions of a tensor ----------------------------------------------------------------------
@@ -249,22 +249,22 @@ class RunTimeIndexed(DataAddressed):
         skipped."""
         of_piece = (slice(None),) * len(shape) + (0,) * (position.ndim - len(shape))
         columns = offset.reshape(offset.shape[0], -1).astype(np.int64)
-        offsets, good, moved = position[of_piece], np.ones(shape, np.bool_), []
+        offsets, within_bounds, axis_indices = position[of_piece], np.ones(shape, np.bool_), []
         for column, (index, scale, extent) in enumerate(zip((first, second), self.scales, self.extents)):
             value = columns[:, column].reshape(-1, *(1,) * (len(shape) - 1))
             at = index[of_piece] + value
-            good = good & (at >= 0) & (at < extent)
+            within_bounds = within_bounds & (at >= 0) & (at < extent)
             offsets = offsets + scale * value
-            moved.append(np.broadcast_to(at, shape))
-        good = good & (offsets >= 0) & (offsets < length)
+            axis_indices.append(np.broadcast_to(at, shape))
+        within_bounds = within_bounds & (offsets >= 0) & (offsets < length)
         offsets = np.broadcast_to(offsets, shape)
-        if self.mode == "error" and not good.all():
-            bad = np.unravel_index(np.flatnonzero(~good)[0], shape)
-            indices = [int(at[bad]) for at in moved]
-            flat, size = self.element(int(offsets[bad]), indices, length)
+        if self.mode == "error" and not within_bounds.all():
+            out_of_bounds = np.unravel_index(np.flatnonzero(~within_bounds)[0], shape)
+            indices = [int(at[out_of_bounds]) for at in axis_indices]
+            flat, size = self.element(int(offsets[out_of_bounds]), indices, length)
             wrong = next((k for k, (i, n) in enumerate(zip(indices, self.extents)) if not 0 <= i < n), 0)
             raise IndirectOutOfBounds(index=flat, size=size, row=indices[wrong], rows=self.extents[wrong])
-        return offsets, good
+        return offsets, within_bounds
 
     def element(self, position: int, indices: Sequence[int], length: int) -> tuple[int, int]:
         """Return a position in the table as errors count it, from the table's start in its tensor, and the tensor's
@@ -285,9 +285,9 @@ class RunTimeIndexed(DataAddressed):
         shape, (position, first, second) = self.table.shape, forms
         length = prod(shape) if self.table_apart else prod(shape[1:])
         piece = self.piece.shape
-        columns, good = self.flat_offsets(piece, length, tiles["offset"], position, first, second)
+        columns, within_bounds = self.flat_offsets(piece, length, tiles["offset"], position, first, second)
         start = 0 if self.table_apart else np.indices(piece, sparse=True)[0] * length
-        return np.where(good, start + columns, -1)
+        return np.where(within_bounds, start + columns, -1)
 
 
 class OnChip(RunTimeIndexed):
@@ -352,8 +352,8 @@ class DmaDynamicReadOp(IndirectTransfer, name="dma_dynamic_read", engines=(Engin
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, offset, position, first, second = sources
-        columns, good = self.flat_offsets(self.dst.shape, src.size, offset, position, first, second)
-        return self.read(before, src.reshape(-1), (columns,), good)
+        columns, within_bounds = self.flat_offsets(self.dst.shape, src.size, offset, position, first, second)
+        return self.read(before, src.reshape(-1), (columns,), within_bounds)
 
 
 class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Engine.GPSIMD,),
@@ -366,6 +366,6 @@ class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Eng
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         written = dst.reshape(-1).copy()
-        columns, good = self.flat_offsets(src.shape, dst.size, offset, *forms)
-        self.write(written, (columns,), src, good)
+        columns, within_bounds = self.flat_offsets(src.shape, dst.size, offset, *forms)
+        self.write(written, (columns,), src, within_bounds)
         return written.reshape(dst.shape)

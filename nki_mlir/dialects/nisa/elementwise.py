@@ -7,7 +7,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.dialects.access_factors import access_factor, adjacent, slowest
-from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
+from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_dtype, number_with_tile, select_compute
 from nki_mlir.dialects.op import In, InOut, NisaOp, Op, Out
 from nki_mlir.dialects.scalar_body import Elementwise, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -160,10 +160,10 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         operands = iter(tiles)
         kind = self.src.dtype
         scalar = next(operands) if self.operand0 is not None else s.constant(
-            number_beside(self.op0, self.imm0, kind, self.reverse0))
+            number_with_tile(self.op0, self.imm0, kind, self.reverse0))
         value = apply_alu(s, self.op0, src, scalar, self.reverse0)
         right = next(operands) if self.operand1 is not None else s.constant(
-            number_beside(self.op1, self.imm1, kind, self.reverse1))
+            number_with_tile(self.op1, self.imm1, kind, self.reverse1))
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
     def work(self) -> Work:

@@ -119,23 +119,24 @@ class DataAddressed(NisaOp):
         return with_separate_axes(self.piece.shape, self.operands(),
                              lambda name, tile: rank if name == piece else int(self.goes_with_piece(name)))
 
-    def read(self, before: Sequence[np.ndarray], flat: np.ndarray, at: tuple[np.ndarray, ...], good: np.ndarray
-             ) -> np.ndarray:
-        """Return the table's elements at indices ``at``; where they are not ``good``, the elements of dst before."""
+    def read(self, before: Sequence[np.ndarray], flat: np.ndarray, at: tuple[np.ndarray, ...],
+             within_bounds: np.ndarray) -> np.ndarray:
+        """Return the table's elements at indices ``at``, and dst's earlier elements where an index is out of bounds."""
         if not before:
             return convert(flat[at], self.dst.dtype, self.src.dtype)
         values = before[0].copy()
-        values[good] = convert(flat[tuple([a[good] for a in at])], self.dst.dtype, self.src.dtype)
+        values[within_bounds] = convert(flat[tuple([a[within_bounds] for a in at])], self.dst.dtype, self.src.dtype)
         return values
 
-    def write(self, flat: np.ndarray, at: tuple[np.ndarray, ...], src: np.ndarray, good: np.ndarray) -> None:
-        """Write the good elements of src to indices ``at`` of the table, or add them with ``rmw``."""
-        at = tuple([a[good] for a in at])
+    def write(self, flat: np.ndarray, at: tuple[np.ndarray, ...], src: np.ndarray, within_bounds: np.ndarray) -> None:
+        """Write the elements of src to indices ``at`` of the table, or add them with ``rmw``. Skip indices that are out
+        of bounds."""
+        at = tuple([a[within_bounds] for a in at])
         if self.rmw == "bypass":
-            flat[at] = convert(src, self.dst.dtype, self.src.dtype)[good]
+            flat[at] = convert(src, self.dst.dtype, self.src.dtype)[within_bounds]
             return
         total = flat.astype(np.float32)             # rounded once
-        np.add.at(total, at, convert(src, FLOAT32, self.src.dtype)[good])
+        np.add.at(total, at, convert(src, FLOAT32, self.src.dtype)[within_bounds])
         flat[at] = convert(total[at], self.dst.dtype)
 
 

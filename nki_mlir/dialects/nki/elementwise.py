@@ -42,20 +42,22 @@ def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
     return dtypes[0] if exact_integer(op, dst, *dtypes) else FLOAT32
 
 
-def number_beside(op: str, number: float, beside: DType, reverse: bool) -> float:
+def number_with_tile(op: str, number: float, tile_dtype: DType, reverse: bool) -> float:
     """Return the number an operation computes with: for bit operations, the number of the tile's type with the same low
     bits."""
     amount = ALU[op].group == "shift" and not reverse and number > 0    # the type's largest moves all bits out, too
-    if not ALU[op].on_bits or amount or beside is BOOL:
+    if not ALU[op].on_bits or amount or tile_dtype is BOOL:
         return number
-    low = int(number) & ((1 << beside.bits) - 1)
-    return float(low - (1 << beside.bits) if low > np.iinfo(beside.numpy).max else low)
+    low = int(number) & ((1 << tile_dtype.bits) - 1)
+    return float(low - (1 << tile_dtype.bits) if low > np.iinfo(tile_dtype.numpy).max else low)
 
 
-def number_dtype(number: float, beside: DType) -> DType:
+def number_dtype(number: float, tile_dtype: DType) -> DType:
     """Return the dtype of an integer that is combined with a tile: the tile's dtype if it is wide enough."""
-    if beside.is_integer and beside.bits >= 32 and np.iinfo(beside.numpy).min <= number <= np.iinfo(beside.numpy).max:
-        return beside
+    if tile_dtype.is_integer and tile_dtype.bits >= 32:
+        limits = np.iinfo(tile_dtype.numpy)
+        if limits.min <= number <= limits.max:
+            return tile_dtype
     return operand_dtype(int(number))
 
 
@@ -125,7 +127,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
         return self.src.dtype if ALU[self.op].on_bits else alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
-        scalar = s.constant(number_beside(self.op, self.scalar, self.src.dtype, self.reverse))
+        scalar = s.constant(number_with_tile(self.op, self.scalar, self.src.dtype, self.reverse))
         return s.alu(self.op, scalar, src) if self.reverse else s.alu(self.op, src, scalar)
 
 

@@ -46,8 +46,8 @@ class Reducing(Op):
         return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
 
     def iteration(self) -> Iteration:
-        every = tuple(range(len(self.src.shape)))
-        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.over))
+        all_axes = tuple(range(len(self.src.shape)))
+        return Iteration(self.src.shape, {"dst": all_axes, "src": all_axes}, frozenset(self.over))
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         return reduce_keeping(self.op, src, self.over, sums_integers(self))

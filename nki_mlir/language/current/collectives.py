@@ -71,14 +71,14 @@ def text_of(op: str, replica_group: object) -> str:
     return replica_group.text
 
 
-def transfer(operation: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: dict[str, NkiTensor] | None = None,
-             **attributes: object) -> None:
-    """Emit a collective operation ``cls`` from ``src``, and the named operands ``beside``, to ``dst``."""
+def transfer(operation: str, cls: type[Op], dst: NkiTensor, src: NkiTensor,
+             other_operands: dict[str, NkiTensor] | None = None, **attributes: object) -> None:
+    """Emit a collective operation ``cls`` from ``src``, and ``other_operands`` by name, to ``dst``."""
     if "op" in attributes:
         attributes["op"] = alu(attributes["op"], f"{operation} op")
     attributes |= {"groups": text_of(operation, attributes["groups"])} if "groups" in attributes else {}
     with low.writing(dst, operation) as out:
-        views = {label: low.core_view(low.reading(t)) for label, t in ({"src": src} | (beside or {})).items()}
+        views = {label: low.core_view(low.reading(t)) for label, t in ({"src": src} | (other_operands or {})).items()}
         emit(cls, {"dst": low.core_view(out), **views}, **attributes)
 
 

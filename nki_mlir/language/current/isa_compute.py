@@ -288,22 +288,22 @@ def loaded(op: str, command: str, init: object, partitions: int) -> str:
 
 # -- activations -------------------------------------------------------------------------------------------------------
 def activation_operands(op: str, fn: str, bias: Any, scale: object,
-                        beside: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
+                        data: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
     """Return the tile operands and the attributes of an activation for a bias and scale. A nonzero number as bias
     becomes a float tile."""
-    scale = low.scalar(op, "scale", scale, beside, core.ScaleShape)
+    scale = low.scalar(op, "scale", scale, data, core.ScaleShape)
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
         bias = None
     if bias is not None and not isinstance(bias, NkiTensor):
         require_generation(3, f"{op} with a bias that is a number", "give it as a tile")
-        tile = low.allocate((beside.shape[0], 1), FLOAT32)
+        tile = low.allocate((data.shape[0], 1), FLOAT32)
         creation.memset(low.core_view(tile), float(bias))
         bias = tile
     if bias is not None:
         if not bias.dtype.is_float or bias.itemsize == 1:
             bias = low.copied(bias, FLOAT32)
-        bias = low.scalar(op, "bias", bias, beside)
-    tiles, number = core.activation_operands(fn, bias, scale, beside.shape)
+        bias = low.scalar(op, "bias", bias, data)
+    tiles, number = core.activation_operands(fn, bias, scale, data.shape)
     return tiles, {"fn": fn, "imm": number}
 
 

@@ -77,9 +77,9 @@ def check_memory(op: str, out: NkiTensor) -> None:
 
 def check_array(op: str, dim: int, extent: int, shape: Sequence[int]) -> None:
     """Check that dimension ``dim`` of stationary fits the array of the Tensor engine."""
-    every = (machine().partitions, machine().stationary_free_max)[dim]
-    if extent > every:
-        core_rule(False, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=every)
+    limit = (machine().partitions, machine().stationary_free_max)[dim]
+    if extent > limit:
+        core_rule(False, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=limit)
 
 
 def note_product(dst: object) -> None:
@@ -273,8 +273,8 @@ def check_block(op: str, data: NkiTensor, out: NkiTensor) -> None:
     """Check that the Vector engine can transpose a tile, where the destination and not the kernel chooses it."""
     most = machine().transpose_vector_max
     if out.buffer is sbuf and data.buffer is sbuf and (size := max(data.shape[0], prod(data.shape[1:]))) > most:
-        every = machine().partitions
-        fix = (f"create dst with buffer=nl.psum: the Tensor engine transposes up to {every} x {every} to PSUM; to SBUF "
+        limit = machine().partitions
+        fix = (f"create dst with buffer=nl.psum: the Tensor engine transposes up to {limit} x {limit} to PSUM; to SBUF "
                f"the Vector engine transposes up to {most} x {most}")
         core_rule(False, TooLarge, dim=0 if data.shape[0] == size else 1, tile=f"data{list(data.shape)}", op=op,
                   limit=most, fix=fix)

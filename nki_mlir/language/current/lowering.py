@@ -403,9 +403,9 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
     return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
 
 
-def scalar(op: str, label: str, value: object, beside: View, shape_error: type[KernelError] = verifier.NotOneARow
+def scalar(op: str, label: str, value: object, data: View, shape_error: type[KernelError] = verifier.NotOneARow
            ) -> Any:
-    """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``beside``. Raise
+    """Return a scalar operand: a number, or the view of a [P, 1] tile with the rank of the operand ``data``. Raise
     ``shape_error`` for a tile of another shape."""
     if isinstance(value, memories.VirtualRegister):
         invalid(f"{op} {label}: a register is not an operand; store it to a tile with nisa.register_store",
@@ -414,13 +414,13 @@ def scalar(op: str, label: str, value: object, beside: View, shape_error: type[K
         return value
     tensor = reading(is_tensor(value, op, label), op)
     core_rule(tensor.size == tensor.shape[0], shape_error, operand=label, op=op, found=list(tensor.shape),
-              count=prod(tensor.shape[1:]), rows=beside.shape[0])
-    return core.rows_like(core_view(tensor), beside)
+              count=prod(tensor.shape[1:]), rows=data.shape[0])
+    return core.rows_like(core_view(tensor), data)
 
 
-def number_and_tile(op: str, label: str, value: object, beside: View) -> tuple[Any, float]:
+def number_and_tile(op: str, label: str, value: object, data: View) -> tuple[Any, float]:
     """Return a scalar operand as (tile or None, number)."""
-    return core.operand(scalar(op, label, value, beside), op)
+    return core.operand(scalar(op, label, value, data), op)
 
 
 def tile(op: str, label: str, value: object) -> View:

@@ -61,17 +61,17 @@ def dma_views(*views: View) -> list[View] | None:
 @lru_cache(4096)
 def _dma_dims(of_views: tuple[tuple[Dim, ...], ...], on_chip: tuple[bool, ...]) -> tuple[tuple[Dim, ...], ...] | None:
     """Return the dimensions of the views of ``dma_views``, or None. ``on_chip`` says which of them are."""
-    every = aligned_dims(of_views, 0)
-    if every is None:
+    all_dims = aligned_dims(of_views, 0)
+    if all_dims is None:
         return None
     if any(chip and not dims[0].partition and (dims[0].free or dims[0].count > 1)      # spread over free elements
-           for dims, chip in zip(every, on_chip)):
-        every = tuple([(Dim(1, 0, 1) if chip else ONE_MORE, *dims) for dims, chip in zip(every, on_chip)])
-    for (partition_dim, *free_dims), chip in zip(every, on_chip):
+           for dims, chip in zip(all_dims, on_chip)):
+        all_dims = tuple([(Dim(1, 0, 1) if chip else ONE_MORE, *dims) for dims, chip in zip(all_dims, on_chip)])
+    for (partition_dim, *free_dims), chip in zip(all_dims, on_chip):
         if chip and (any(d.partition and d.count > 1 for d in free_dims) or partition_dim.count > Machine.partitions
                      or (partition_dim.free and partition_dim.count > 1)):
             return None
-    return tuple([dims if len(dims) > 1 else (*dims, ONE_MORE) for dims in every])
+    return tuple([dims if len(dims) > 1 else (*dims, ONE_MORE) for dims in all_dims])
 
 
 def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:

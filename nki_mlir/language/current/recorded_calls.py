@@ -147,9 +147,9 @@ class CallRecorder:
         tensor = None
         if storage is not None and number is not None:
             tensor = self.call.views[number].tensor
-            every = [t.storage for t in self.tensors]
-            if tensor < len(every):
-                self.repeatable &= storage is every[tensor]
+            storages = [t.storage for t in self.tensors]
+            if tensor < len(storages):
+                self.repeatable &= storage is storages[tensor]
             else:
                 self.repeatable &= any(storage is s for s in self.storages)
         if number is not None:
@@ -192,15 +192,15 @@ class CallRecorder:
         return views.index(of_call)
 
     def of_argument(self, view: View) -> ViewOfCall | None:
-        alike: ViewOfCall | None = None
+        same_part: ViewOfCall | None = None
         for number, tensor in enumerate(self.tensors):
             if tensor.storage.buffer is view.buffer and (core := tensor.core) is not None:
                 if core is view:
                     return ViewOfCall(number, None)
-                if alike is None and core.dtype is view.dtype and core.partition.const == view.partition.const and (
+                if same_part is None and core.dtype is view.dtype and core.partition.const == view.partition.const and (
                         core.free.const == view.free.const):
-                    alike = self.part(number, view)
-        return alike
+                    same_part = self.part(number, view)
+        return same_part
 
     def of_created(self, view: View) -> ViewOfCall | None:
         step = self.created.get(view.buffer)

@@ -116,9 +116,9 @@ class Generation(ABC):
         function_defaults |= function.__kwdefaults__ or {}
         if differ := [n for n in function_defaults if n in table and function_defaults[n] != table[n]]:
             raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not the table's")
-        every = table | function_defaults
-        function.__defaults__ = tuple(every[n] for n in positional if n in every)
-        function.__kwdefaults__ = {n: every[n] for n in named if n in every}
+        all_defaults = table | function_defaults
+        function.__defaults__ = tuple(all_defaults[n] for n in positional if n in all_defaults)
+        function.__kwdefaults__ = {n: all_defaults[n] for n in named if n in all_defaults}
 
     @abstractmethod
     def word(self, kind: ParameterKind) -> str:
@@ -208,8 +208,8 @@ class Function:
     def __signature__(self) -> inspect.Signature:
         """The newest signature, for ``help()`` and editors."""
         kinds, empty, newest = inspect.Parameter, inspect.Parameter.empty, self.newest
-        every = list(inspect.signature(self.__wrapped__).parameters.values())
-        shown = [p.replace(annotation=empty) for p in every[:self.skip]]
+        parameters = list(inspect.signature(self.__wrapped__).parameters.values())
+        shown = [p.replace(annotation=empty) for p in parameters[:self.skip]]
         shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
                   if newest is self.python_signature else self.generation.signature_of(newest).parameters.values())
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
@@ -377,8 +377,8 @@ class Function:
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """Describe an unknown keyword: the nearest parameter, or the other releases that have it; "" if none is."""
-        every = [self.python_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
-        names = dict.fromkeys(n for s in every for n in s.names)
+        signatures = [self.python_signature, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
+        names = dict.fromkeys(n for s in signatures for n in s.names)
         for keyword in keywords:
             if keyword in self.parameters or table.is_ignored(self.name, keyword) or (
                     table.other_names(self.name, keyword)):

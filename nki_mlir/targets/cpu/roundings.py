@@ -41,9 +41,9 @@ def last_roundings(nest: Nest, dtype: DType) -> dict[int, Step]:
 
 def stored_roundings(nest: Nest, plan: Schedule) -> frozenset[Step]:
     """Return the roundings of float32 to bfloat16 whose results are only stored, side by side along the lanes."""
-    beside = {output for output, operand in enumerate(nest.outputs)
+    along_lanes = {output for output, operand in enumerate(nest.outputs)
               if output not in plan.carried and plan.vector is not None and operand.strides[plan.vector] == 1}
-    elsewhere = {value for output, value in enumerate(nest.results) if output not in beside}
+    elsewhere = {value for output, value in enumerate(nest.results) if output not in along_lanes}
     last = last_roundings(nest, BFLOAT16).keys() - elsewhere
     read_again = {step for value, step in enumerate(nest.steps, nest.first_step) if value not in last}
     return frozenset([step for value in last if (step := nest.step(value)) is not None]) - read_again

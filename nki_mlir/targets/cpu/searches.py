@@ -140,8 +140,8 @@ class Keys:
         """Emit ``visit(lane, carried values)`` for the lanes whose ``flags`` are set. ``may_have`` returns fewer flags,
         of which one is set if any lane's flag may be."""
         code = self.code
-        some = code.bits_of(may_have(keys))
-        branch = code.scf.IfOp(code.cmp("ne", some, 0), [value.type for value in carried], has_else=True)
+        any_flags = code.bits_of(may_have(keys))
+        branch = code.scf.IfOp(code.cmp("ne", any_flags, 0), [value.type for value in carried], has_else=True)
         with ir.InsertionPoint(branch.then_block):
             code.scf.YieldOp(code.each_bit(code.bits_of(flags(keys)), carried, visit))
         with ir.InsertionPoint(branch.else_block):

@@ -101,8 +101,8 @@ class NestedLoops(NamedTuple):
 
     def repeated(self) -> list[InstructionStep]:
         """Return the steps that run in each iteration: all but the loads that depend on at most one loop."""
-        once = set(self.loads).difference(self.loads_of(*self.loops))
-        return [step for step in self.steps if step not in once]
+        hoisted = set(self.loads).difference(self.loads_of(*self.loops))
+        return [step for step in self.steps if step not in hoisted]
 
     def in_buffers(self, buffers: dict[DeviceBuffer, DeviceBuffer], dropped: Container[InstructionStep] = ()
                    ) -> "NestedLoops":
@@ -269,9 +269,9 @@ class Blocking(NamedTuple):
 
     def code(self) -> Block:
         """Return the code that replaces both loops. Iterations that do not make up a block come last."""
-        once, span, number = self.nest.loads_of(), self.blocked.span, self.number
+        hoisted, span, number = self.nest.loads_of(), self.blocked.span, self.number
         first, remainder = self.early * number, len(span) % number
-        result = Block([*once], self.buffers_of(once))
+        result = Block([*hoisted], self.buffers_of(hoisted))
         if first:
             self.append_early(result, span[:first])
         result.nodes.append(self.loop_of_blocks(self.nest, span[first:len(span) - remainder], number))

@@ -38,8 +38,8 @@ def lowered_variant(variant: CapturedVariant) -> LoweredKernel:
                           is_instruction(entry, late.make) for entry in late.entries)
     if is_straight and late.checked:
         return StraightKernel(signature, late)
-    once = None if is_straight else lower_delayed(variant.partial_module, signature, late)
-    return LoweredKernel(variant.module) if once is None else DelayedKernel(variant, once)
+    delayed = None if is_straight else lower_delayed(variant.partial_module, signature, late)
+    return LoweredKernel(variant.module) if delayed is None else DelayedKernel(variant, delayed)
 
 
 def is_instruction(late: DelayedOperation, make: Attributes) -> bool:
@@ -76,9 +76,9 @@ def record_of(late: DelayedOperation, make: Attributes) -> Op | None:
 class DelayedKernel(LoweredKernel):
     """A kernel of which the capture wrote no MLIR, lowered from its operations."""
 
-    def __init__(self, variant: CapturedVariant, once: LoweredOnce) -> None:
+    def __init__(self, variant: CapturedVariant, lowered: LoweredOnce) -> None:
         self.variant = variant
-        self.module, self.repeats, self.instructions = once
+        self.module, self.repeats, self.instructions = lowered
 
     @property
     def captured(self) -> Module:

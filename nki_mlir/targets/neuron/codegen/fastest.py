@@ -365,10 +365,10 @@ class TimedCandidates:
     def with_free_banks(self) -> list[Candidate]:
         """Return the next good candidate with fewer results in PSUM, if its engines may wait for banks."""
         crowded = {candidate: self.least_time_of(candidate) for candidate in self.crowded}
-        good = min((ns for ns, result in self.timed if result.candidate.results == 100), default=inf) * HOPELESS
+        longest = min((ns for ns, result in self.timed if result.candidate.results == 100), default=inf) * HOPELESS
         for candidate in sorted(crowded, key=crowded.__getitem__):
             variant = candidate._replace(results=FREE_BANKS)
-            if self.least_time() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good and (
+            if self.least_time() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= longest and (
                     crowded[candidate] < inf and variant not in self.variants):
                 return [variant]
         return []
