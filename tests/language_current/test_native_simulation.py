@@ -3,6 +3,7 @@
 
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -133,6 +134,20 @@ def test_a_tracer__sees_each_operation(simulations):
         finally:
             sys.settrace(None)
     assert len(simulations) == 4 and observed.count("kernel") == 4
+
+
+def test_a_tool_of_sys_monitoring__sees_each_operation(simulations, monkeypatch):
+    """Debuggers register with sys.monitoring from Python 3.12 on, and leave the trace function unset."""
+    kernel = nki.jit(kernel_of(TWICE))
+    tools = ["debugpy", None, None, None, None, None]
+    monkeypatch.setattr(sys, "monitoring", SimpleNamespace(get_tool=tools.__getitem__), raising=False)
+    for _ in range(10):
+        nki.simulate(kernel)(X)
+    assert len(simulations) == 10
+    tools[0] = None
+    for _ in range(10):
+        nki.simulate(kernel)(X)
+    assert len(simulations) == 12
 
 
 def test_results_agree_only_where_they_are_the_same():

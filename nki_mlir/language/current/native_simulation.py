@@ -42,6 +42,7 @@ from nki_mlir.scalar.dtypes import DType
 
 MOST = 256                              # memoized calls of a function, by shapes and constants
 WORTH = 8                               # compiling pays off after this number of calls
+TOOLS = 6                               # the identifiers that sys.monitoring gives to tools: 0 to 5
 CLOSE = 1e-5                            # relative L2 distance allowed between the float32 results of both ways
 # Operations whose effects or findings are known at run time only.
 BY_RUN = ("memref.load", "scf.while", "scf.if", "nki.device_print", "nki.require_written", "nisa.require_written",
@@ -106,10 +107,17 @@ def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: C
 def may_be_native(kernel: Kernel, bound: Bound) -> bool:
     """Return whether a call can run as native code: no tracer or replaced function, and plain writable C-contiguous
     arrays."""
-    return (type(kernel.func) is FunctionType and bound.plain is not None and sys.gettrace() is None
-            and sys.getprofile() is None
+    return (type(kernel.func) is FunctionType and bound.plain is not None and not is_observed()
             and all(type(a) is np.ndarray and a.flags.c_contiguous and a.flags.writeable for a in bound.tensors)
             and not replaced())
+
+
+def is_observed() -> bool:
+    """Return whether a debugger, profiler or coverage tool observes the lines that Python runs. From Python 3.12 on,
+    these register with ``sys.monitoring``, which the trace function of a thread does not show."""
+    monitoring = getattr(sys, "monitoring", None)
+    tools = [] if monitoring is None else map(monitoring.get_tool, range(TOOLS))
+    return sys.gettrace() is not None or sys.getprofile() is not None or any(tools)
 
 
 # -- output and warnings of a simulation -------------------------------------------------------------------------------
