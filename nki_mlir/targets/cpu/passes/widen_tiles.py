@@ -9,11 +9,11 @@ bits. Each product must read all of the tile, or a loop around it must read the 
 product reads a part only once, a converted copy without gaps is better, because products read it faster.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import replace
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import NativeFunction
@@ -30,27 +30,18 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
     def rewrite(self, function: NativeFunction) -> None:
         new_calls: dict[cpu.RoutineCall, cpu.Compute] = {}
         users_of, loops_around = function.users(), dict(enclosing_loops(function.body))
-        narrow: set[cpu.ScratchBuffer] = set()          # tiles that cannot be wide, as the calls that use them are now
-        while (wide := self.widen_one(users_of, loops_around, new_calls, narrow)) is not None:
-            narrow -= function.buffers_of(users_of[wide])   # a wide target of a copy may let its source be wide
-        function.replace_calls(new_calls)
-
-    def widen_one(self, users_of: Mapping[cpu.ScratchBuffer, Sequence[cpu.RoutineCall]],
-                  loops_around: Mapping[cpu.RoutineCall, Sequence[cpu.NativeLoop]],
-                  new_calls: dict[cpu.RoutineCall, cpu.Compute], narrow: set[cpu.ScratchBuffer]
-                  ) -> cpu.ScratchBuffer | None:
-        """Widen one tile, and map each call that uses it to a new call. Return the tile, or None if no tile can be
-        wide. Add tiles that cannot be wide to ``narrow``, and skip those in it."""
-        for buffer, users in users_of.items():
-            if buffer in narrow:
-                continue
+        candidates = dict.fromkeys(reversed(users_of))
+        while candidates:
+            buffer, _ = candidates.popitem()
+            users = users_of[buffer]
             calls = [new_calls.get(user, user) for user in users]
             if can_be_wide(buffer, calls, self.most) and self.are_worth_it(
                     buffer, calls, [loops_around[user] for user in users]):
                 widen(buffer, users, new_calls)
-                return buffer
-            narrow.add(buffer)
-        return None
+                writers = [user for user, call in zip(users, calls) if is_written(buffer, call)]
+                # The source of a copy to the tile may be wide now.
+                candidates.update((function.buffers[number], None) for user in writers for number in user.buffers)
+        function.replace_calls(new_calls)
 
     def are_worth_it(self, buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall],
                      loops_around: Sequence[Sequence[cpu.NativeLoop]]) -> bool:
@@ -77,20 +68,24 @@ class WidenTiles(FunctionPass, name="widen-tiles"):
 def can_be_wide(buffer: cpu.ScratchBuffer, calls: Sequence[cpu.RoutineCall], most: int) -> bool:
     """Return whether all calls that use a buffer write it as a narrow float, multiply its elements in a product or
     convert those that they read, and whether the buffer has at most this many bytes in float32."""
-    dtypes: set[DType] = set()
-    for call in calls:
-        if not isinstance(call, cpu.Compute):
-            return False
-        nest = call.nest
-        for number, operand in operands_in(buffer, call):
-            dtypes.add(operand.dtype)
-            if number >= len(nest.inputs):
-                if nest.uses(nest.first_output + number - len(nest.inputs)):
-                    return False
-            elif contraction_of(nest) is None and not is_converted(nest, number):
+    dtypes = {operand.dtype for call in calls for _, operand in operands_in(buffer, call)}
+    if len(dtypes) != 1 or not all(dtype.is_float and dtype.itemsize < FLOAT32.itemsize and (
+            buffer.size * FLOAT32.itemsize <= most * dtype.itemsize) for dtype in dtypes):
+        return False
+    return all(isinstance(call, cpu.Compute) and allows_wide(buffer, call) for call in calls)
+
+
+def allows_wide(buffer: cpu.ScratchBuffer, call: cpu.Compute) -> bool:
+    """Return whether a call writes a buffer without reading it, multiplies its elements in a product, or converts those
+    that it reads."""
+    nest = call.nest
+    for number, _ in operands_in(buffer, call):
+        if number >= len(nest.inputs):
+            if nest.uses(nest.first_output + number - len(nest.inputs)):
                 return False
-    return len(dtypes) == 1 and all(dtype.is_float and dtype.itemsize < FLOAT32.itemsize and (
-        buffer.size * FLOAT32.itemsize <= most * dtype.itemsize) for dtype in dtypes)
+        elif not is_converted(nest, number) and contraction_of(nest) is None:
+            return False
+    return True
 
 
 def widen(buffer: cpu.ScratchBuffer, users: Sequence[cpu.RoutineCall],
