@@ -134,8 +134,8 @@ NUMBER_CLASSES: tuple[type, ...] = (
 
 @cache
 def finite_range(dtype: DType) -> tuple[float, float]:
-    """Return the least and the greatest finite value of an element type; of a bool, which any number becomes, -inf and
-    inf."""
+    """Return the least and the greatest finite value of an element type; -inf and inf for a bool, to which any number
+    converts."""
     if dtype is BOOL:
         return -np.inf, np.inf
     limits = ml_dtypes.finfo(dtype.numpy) if dtype.is_float else np.iinfo(dtype.numpy)

@@ -32,7 +32,7 @@ def assign(target: NkiTensor, value: Any) -> None:
 
 
 def fill(target: NkiTensor, value: float) -> None:
-    """Emit ``target`` = a number. A tensor in HBM is filled by a DMA from a tile."""
+    """Fill ``target`` with a number. A DMA from a tile fills a tensor in HBM."""
     if not target.size:
         return
     if target.on_chip:
