@@ -330,20 +330,21 @@ class BodyPrinter:
         name_hint = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else UNNAMED
         if name_hint == UNNAMED and (space or "hbm") == "hbm":
             name_hint = "scratch"
-        address = self.address(node, space) if self.out.placement is not None else None
+        address = None if self.out.beta else self.address(node, space)
         self.out.allocate(node.result, NamedTensor(name_hint, shape, dtype, REGIONS[space or "hbm"], address=address))
 
     def address(self, node: waist.BufferAllocation, space: str) -> tuple[int, int] | None:
         """Return the partition and the byte where a buffer begins, or None if the language cannot express them."""
         placement, attributes = self.out.placement, node.op.attributes
-        if placement is None or ADDRESS not in attributes:
+        if ADDRESS not in attributes:
             if placement is not None and space == PSUM:
                 placement.addresses += 1
             return None
         partition, byte = (n.value for n in attributes[ADDRESS])
         if node.result not in self.begins and can_be_named(space, (partition, byte), self.out.machine):
             return partition, byte
-        placement.addresses += 1
+        if placement is not None:
+            placement.addresses += 1
         return None
 
     def in_its_order(self, node: waist.TileInstruction) -> None:

@@ -380,8 +380,8 @@ class KernelText:
     def _forget_address(self, tensor: NamedTensor) -> None:
         """Note that a function chooses the address of a tensor."""
         if tensor.address is not None and self.placement is not None:
-            tensor.address = None
             self.placement.addresses += 1
+        tensor.address = None
 
 
 def _uses(text: str, name: str) -> bool:

@@ -25,7 +25,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.implicit_sums import IMPLICIT
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.scalar.dtypes import FLOAT32, UINT8
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 from nki_mlir.targets.neuron.codegen.forward_transfers import is_backwards, rows_of, with_target_forwards
 
 Write = Callable[[KernelText, Op], None]
@@ -76,12 +76,18 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     selection = op if isinstance(op, SelectOp) and field.name == "on_false" else None
     complete = field.writes or selection is not None
     unrepeated = tile if complete else without_repeats(tile)
-    converts = selection is not None and selection.dst.dtype is FLOAT32     # other dtypes may round twice
-    dtype = FLOAT32 if converts else tile.dtype
+    converts = selection is not None and (selection.dst.dtype is FLOAT32 or all(
+        _in_float32(value.dtype) for value in (selection.on_true, tile)))
+    dtype = selection.dst.dtype if selection is not None and converts else tile.dtype
     copy = text.temporary(unrepeated.shape, dtype, space, before=tile.handle)
     if op.reads(field.name):
         take_rows(text, op, copy, unrepeated)
     return copy if complete else repeated_as(copy, tile)
+
+
+def _in_float32(dtype: DType) -> bool:
+    """Return whether float32 has all values of a dtype: a selection in float32 then rounds them once, as a transfer."""
+    return dtype.is_float or dtype.bits <= 16
 
 
 def without_repeats(tile: Tile) -> Tile:

@@ -23,11 +23,11 @@ def unroll_partly_dead(function: Operation) -> bool:
     loops = dict.fromkeys(outer[-1] for memset in memsets
                           if (outer := [op for op in enclosing(memset) if op.name == "scf.for"]))
     for loop in loops:
-        _unroll(loop)
+        unroll(loop)
     return bool(loops)
 
 
-def _unroll(loop: Operation) -> None:
+def unroll(loop: Operation) -> None:
     """Replace a loop, and those in it, by the operations of its iterations."""
     span = loop_span(loop)
     if span is None or loop.results:
@@ -44,5 +44,5 @@ def _unroll(loop: Operation) -> None:
         with ir.InsertionPoint(loop), loop.location:
             fold_constants(below(operations), constant)
         for inner in [op for op in operations if op.name == "scf.for"]:
-            _unroll(inner)
+            unroll(inner)
     loop.erase()

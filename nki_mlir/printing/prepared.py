@@ -24,6 +24,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
+from nki_mlir.printing.addressed_blocks import split_addressed_blocks
 from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.branch_conditions import set_in_branches
 from nki_mlir.printing.divided_shifts import divide_shifts
@@ -62,6 +63,8 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         _write_in_the_language(copy, is_by_operation)
         _resolve_masks(copy, moves_rows=in_python)
         for function in operations_of(copy, lambda name: name == "func.func"):
+            if in_python:
+                split_addressed_blocks(function, machine_named(the_kernel(copy).target))
             erase_dead_code(function, printed=True)
             if is_by_operation:
                 group_by_result(function)
@@ -76,7 +79,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if not reduces_programs(copy):
             _begin_at_first_element(copy)
             lines = str(not is_by_operation and is_mlir_text(copy)).lower()
-            roll = pass_named("roll-repeats", f"least=1 pairs=true lines={lines}")
+            roll = pass_named("roll-repeats", f"least=1 pairs=true lines={lines} starts={str(in_python).lower()}")
             split = pass_named("split-masked-loops", f"branches={str(in_python).lower()}")
             run_passes(copy, [roll, split])
             _resolve_masks(copy, moves_rows=in_python)      # masks that split loops decide
@@ -175,6 +178,6 @@ def _is_open(operation: Operation) -> bool:
     box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval)
     if box is None or not box.mask:
         return False
-    # A selection would also store the elements that the mask leaves out, which another program may write meanwhile.
-    is_store = isinstance(op, Copying) and op.dst.space == HBM
-    return is_store or (any(len(c.form.axes) > 1 for c in box.mask) and not can_select(op))
+    # A selection would also move the elements that the mask leaves out, which another program may write meanwhile.
+    is_transfer = isinstance(op, Copying) and HBM in (op.dst.space, op.src.space)
+    return is_transfer or (any(len(c.form.axes) > 1 for c in box.mask) and not can_select(op))

@@ -210,9 +210,26 @@ def _iota(text: KernelText, op: movement.Counting) -> None:
     call(text, op, "tensor_copy", op.dst, staged)
 
 
-def _is_column(tile: Tile) -> bool:
-    """Return whether a partition reads one value for all elements."""
-    return tile.on_chip and tile.dtype is FLOAT32 and all(step == 0 or n == 1 for step, n in tile.access.dims[1:])
+def _is_column(tile: Tile, integers: bool) -> bool:
+    """Return whether a partition reads one value for all elements, of a dtype that a scalar operand may have."""
+    return tile.on_chip and (tile.dtype is FLOAT32 or (integers and tile.dtype.is_integer)) and all(
+        step == 0 or n == 1 for step, n in tile.access.dims[1:])
+
+
+def _with_column(op: BinaryOp, integers: bool) -> TensorScalarOp | None:
+    """Return the instruction whose scalar operand is a column, the right one as the lowering chooses it; None if there
+    is none. ``integers``: a column may have integers."""
+    columns = [_is_column(tile, integers) for tile in (op.lhs, op.rhs)]
+    is_wide = any(tile.free_elements > 1 for tile in (op.lhs, op.rhs))
+    if not any(columns) or (all(columns) and is_wide):
+        return None
+    is_reversed = not columns[1]
+    source, operand = (op.rhs, op.lhs) if is_reversed else (op.lhs, op.rhs)
+    instruction = TensorScalarOp(dst=op.dst, src=source, operand0=column(operand), op0=op.op, reverse0=is_reversed,
+                                 symbols=op.symbols, ranges=op.ranges)
+    if ALU[op.op].floats and op.compute is FLOAT32 and operand.dtype is FLOAT32:
+        return instruction
+    return instruction if op.op in DOCUMENTED and instruction.compute is op.compute and _is_valid(instruction) else None
 
 
 def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | TensorScalarOp | None:
@@ -234,25 +251,26 @@ def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | Te
             instruction = TensorScalarOp(dst=op.dst, src=op.src, op0=op.fn, symbols=symbols, ranges=ranges)
     if instruction.compute is not op.compute or not all(tile.on_chip for _, tile in instruction.operands()):
         return None
+    return instruction if _is_valid(instruction) else None
+
+
+def _is_valid(instruction: Op) -> bool:
     try:
         verify(instruction)
     except NkiMlirError:
-        return None
-    return instruction
+        return False
+    return True
 
 
 def _binary(text: KernelText, op: BinaryOp) -> None:
     if op.lhs.space == op.rhs.space == PSUM:            # an instruction reads one operand in PSUM
         op = changed(op, lambda tile: tile, rhs=transfers.in_sbuf(text, op, op.rhs))
-    is_reversed = _is_column(op.lhs) and not _is_column(op.rhs)
-    is_wide = any(tile.free_elements > 1 for tile in (op.lhs, op.rhs))
-    if ALU[op.op].floats and op.compute is FLOAT32 and (is_reversed or _is_column(op.rhs)) and not (
-            is_wide and _is_column(op.lhs) and _is_column(op.rhs)):
-        source, operand = (op.rhs, op.lhs) if is_reversed else (op.lhs, op.rhs)
-        reverse = ", reverse0=True" if is_reversed else ""
-        read = text.tile(op, source)
+    if (with_column := _with_column(op, integers=not text.beta)) is not None:
+        reverse = ", reverse0=True" if with_column.reverse0 else ""
+        read, operand = text.tile(op, with_column.src), with_column.operand0
+        assert operand is not None
         text.write(f"nisa.tensor_scalar(dst={text.tile(op, op.dst)}, data={read}, op0={operator_text(op.op)}, "
-                   f"operand0={text.tile(op, column(operand))}{reverse})")
+                   f"operand0={text.tile(op, operand)}{reverse})")
         return
     if (instruction := _instruction(op)) is not None:
         write_instruction(text, instruction)

@@ -10,7 +10,8 @@ before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
 
 A kernel whose Python runs its loops has the same few operations thousands of times. Operations of one source location
 form a loop, inner loops first, as ``analysis.repeats`` finds them; with ``lines``, locations may differ. They are
-marked as sequential, since only the order of their iterations is known.
+marked as sequential, since only the order of their iterations is known. With ``starts``, operations on rows where an
+engine can start form no loop with operations on others, which need more instructions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,8 +22,11 @@ from nki_mlir.analysis.repeats import Item, Repetition, Steps, with_loops
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import ZERO, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, MalformedAttribute
+from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import RecognizedOperation, is_tile_op, read_op, recognize, write_op
-from nki_mlir.dialects.op import affine_attributes, changed
+from nki_mlir.dialects.op import Op, affine_attributes, changed
+from nki_mlir.dialects.target_rules import starts_legally
+from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 
@@ -33,22 +37,25 @@ class RollRepeats(Pass, name="roll-repeats", reads=Level.NKI):
     least: int = 512            # least operations that a loop must save
     pairs: bool = False         # accept two repetitions; else, require a third one
     lines: bool = False         # let operations repeat whose source locations differ, as in MLIR text
+    starts: bool = False        # keep operations apart whose rows start where engines can, and where they cannot
 
     def run(self, module: Module) -> None:
+        machine = machine_named(the_kernel(module).target) if self.starts else None
         holders = operations_of(module, lambda name: name == "func.func" or name.startswith("scf."))
         with module.context, ir.Location.unknown():
             for block in (block for op in reversed(holders) for region in op.regions for block in region.blocks):
                 if len(block.operations) > self.least:
-                    for item in with_loops(OperationItems(self.lines).of_block(block), self.least, self.pairs):
+                    for item in with_loops(OperationItems(self.lines, machine).of_block(block), self.least, self.pairs):
                         if item.loop is not None:
                             LoopWriter(item.loop).write()
 
 
 class OperationItems:
-    """The operations of a block as items. Equal kinds of operations are described once."""
+    """The operations of a block as items. Equal kinds of operations are described once. ``machine``: where its engines
+    can start is a part of the form."""
 
-    def __init__(self, lines: bool = False) -> None:
-        self.lines, self.kinds = lines, dict[object, tuple[object, Steps]]()
+    def __init__(self, lines: bool = False, machine: Machine | None = None) -> None:
+        self.lines, self.machine, self.kinds = lines, machine, dict[object, tuple[object, Steps]]()
 
     def of_block(self, block: Block) -> list[Item[Operation]]:
         items: list[Item[Operation]] = []
@@ -90,13 +97,23 @@ class OperationItems:
         try:
             if is_tile_op(op):
                 kind, operands = recognize(op)
-                form, starts = self.kinds.get(kind) or self.kinds.setdefault(kind, form_and_starts(kind))
+                form, starts = self.kinds.get(kind) or self.kinds.setdefault(kind, self.form_and_starts(kind))
             else:
                 named = [item for item in op.attributes.items() if item[0] != "nki.name"]     # of one buffer only
                 form, starts, operands = (op.name, *[r.type for r in op.results], *named), (), list(op.operands)
             return (form, None if self.lines else op.location.attr), starts, operands
         except (MalformedAttribute, TypeError):         # the bindings do not give locations: it equals no other
             return object(), (), list(op.operands)
+
+    def form_and_starts(self, kind: RecognizedOperation) -> tuple[object, Steps]:
+        form, starts = form_and_starts(kind)
+        return (form, self.machine is not None and starts_on_engines(kind.op, self.machine)), starts
+
+
+def starts_on_engines(op: Op, machine: Machine) -> bool:
+    """Return whether an engine can start at the rows of all tiles of an operation, or none has to."""
+    return op.queued or any(not tile.on_chip for _, tile in op.operands()) or all(
+        starts_legally(machine, tile, op.offsets.get(field.name, (0,))) for field, tile in op.operands())
 
 
 def form_and_starts(kind: RecognizedOperation) -> tuple[object, Steps]:

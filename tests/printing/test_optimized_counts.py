@@ -37,6 +37,57 @@ def loads_at_addresses(x):
 
 
 @nki.jit
+def blocks_at_addresses(x):
+    """A loop loads the blocks of three tensors: apart, one after the other, and of the same memory in turn."""
+    out = nl.ndarray((3, 3, 8, 8), nl.float32, buffer=nl.shared_hbm)
+    apart = nl.ndarray((3, nl.par_dim(8), 8), nl.float32, buffer=ncc.sbuf.alloc(
+        lambda idx, pdim_size, fdim_size: (0, 101376 + 256 * idx[0])))
+    adjacent = nl.ndarray((3, nl.par_dim(8), 8), nl.float32, buffer=ncc.sbuf.mod_alloc(
+        base_addr=113664, num_free_tiles=(3,)))
+    in_turn = nl.ndarray((3, nl.par_dim(8), 8), nl.float32, buffer=ncc.sbuf.mod_alloc(
+        base_addr=122880, num_free_tiles=(1,)))
+    for k in nl.sequential_range(3):
+        apart[k] = nl.load(x[k * 8:k * 8 + 8, 0:8])
+        adjacent[k] = nl.load(x[k * 8:k * 8 + 8, 8:16])
+    adjacent[2, :, 0:4] = 2.0
+    for k in nl.sequential_range(3):
+        in_turn[k] = nl.load(x[k * 8:k * 8 + 8, 16:24])
+        nl.store(out[0, k], nl.copy(apart[k]))
+        nl.store(out[1, k], nl.copy(adjacent[k]))
+        nl.store(out[2, k], nl.copy(in_turn[k]))
+    return out
+
+
+@current_nki.jit
+def tile_at_an_address(x):
+    out = current_nl.ndarray((64, 24), current_nl.float32, buffer=current_nl.shared_hbm)
+    tile = current_nl.ndarray((64, 24), current_nl.float32, buffer=current_nl.sbuf, address=(0, 4096))
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@nki.jit
+def loaded_triangle(x):
+    """Only the elements on and above the diagonal are loaded."""
+    out, tile = nl.ndarray((24, 24), nl.bfloat16, buffer=nl.shared_hbm), nl.full((24, 24), 1, nl.bfloat16)
+    p, f = nl.arange(24)[:, None], nl.arange(24)[None, :]
+    tile[...] = nl.load(x[p, f], dtype=nl.bfloat16, mask=p <= f)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def other_rows(x):
+    """An engine starts at the rows before the one that the mask leaves out, and not at those behind it."""
+    out, tile = nl.ndarray((5, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x[0:5, 0:8])
+    kept = nl.full((5, 8), 3.0, nl.float32)
+    kept[...] = nisa_beta.tensor_scalar(tile, np.multiply, 2.0, mask=nl.arange(5)[:, None] != 2)
+    nl.store(out, kept)
+    return out
+
+
+@nki.jit
 def greatest_of_parts(x):
     """The first iteration copies what it loads."""
     out, total = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm), nl.ndarray((64, 8), nl.float32)
@@ -52,6 +103,26 @@ def selected_row(x):
     out, tile = nl.ndarray((64, 24), nl.float32, buffer=nl.shared_hbm), nl.load(x)
     kept = nl.full((64, 24), 1, nl.float32)
     kept[...] = nl.where(tile, nl.add(tile, 1.0), 2, mask=nl.arange(64)[:, None] == 41, dtype=nl.bfloat16)
+    nl.store(out, kept)
+    return out
+
+
+@nki.jit
+def converted_rows(x):
+    """No engine begins at the rows that the mask selects, and the value behind the condition has another dtype."""
+    out, tile = nl.ndarray((64, 24), nl.int32, buffer=nl.shared_hbm), nl.load(x)
+    small, kept = nl.copy(tile, dtype=nl.int16), nl.full((64, 24), 1, nl.int32)
+    kept[...] = nl.where(tile, small, -2.5, dtype=nl.int32, mask=nl.arange(64)[:, None] >= 41)
+    nl.store(out, kept)
+    return out
+
+
+@nki.jit
+def integers_of_rows(x):
+    """The selection is in float32, which has not all of these integers."""
+    out, tile = nl.ndarray((64, 24), nl.int32, buffer=nl.shared_hbm), nl.load(x)
+    large, kept = nl.add(nl.copy(tile, dtype=nl.int32), 16777217, dtype=nl.int32), nl.full((64, 24), 1, nl.int32)
+    kept[...] = nl.where(tile, large, tile, dtype=nl.int32, mask=nl.arange(64)[:, None] >= 41)
     nl.store(out, kept)
     return out
 
@@ -128,7 +199,9 @@ def in_fixed_order(x):
     return out
 
 
-KERNELS = {loads_at_addresses: (3,), greatest_of_parts: (), selected_row: (), rows_from_the_diagonal: (3,),
+KERNELS = {loads_at_addresses: (3,), blocks_at_addresses: (), tile_at_an_address: (), loaded_triangle: (),
+           other_rows: (), converted_rows: (),
+           greatest_of_parts: (), selected_row: (), rows_from_the_diagonal: (3,),
            columns_of_programs: (3,), triangles: (2,), diagonals: (), counted_down: (2,),
            in_fixed_order: ()}
 
@@ -144,6 +217,39 @@ def test_the_text_has_as_many_instructions(kernel):
         np.testing.assert_array_equal(again.on(executor)(X.copy()), launched.on(executor)(X.copy()))
     second = printed(again, [X])
     assert printed(reread(second, KERNELS[kernel]), [X]) == second
+
+
+def test_tiles_keep_the_addresses_that_the_kernel_chose():
+    """Blocks become tensors, with an address each; a second text has them, too."""
+    text = printed(blocks_at_addresses, [X])
+    addresses = {"apart": (101376, 101632, 101888), "adjacent": (113664, 113696, 113728), "in_turn": (122880,) * 3}
+    for name, expected in addresses.items():
+        for k, byte in enumerate(expected):
+            assert f"{name}_{k} = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.sbuf, address=(0, {byte}))" in text
+    assert printed(reread(text), [X]) == text
+    assert "buffer=nl.sbuf, address=(0, 4096))" in printed(tile_at_an_address, [X])
+
+
+def test_many_blocks_stay_one_tensor_whose_place_the_compiler_chooses():
+    @nki.jit
+    def nine_blocks(x):
+        out = nl.ndarray((9, 8, 2), nl.float32, buffer=nl.shared_hbm)
+        blocks = nl.ndarray((9, nl.par_dim(8), 2), nl.float32, buffer=ncc.sbuf.mod_alloc(
+            base_addr=4096, num_free_tiles=(9,)))
+        for k in nl.sequential_range(9):
+            blocks[k] = nl.load(x[0:8, nl.ds(k * 2, 2)])
+        for k in nl.sequential_range(9):
+            nl.store(out[k], blocks[8 - k])
+        return out
+    text = printed(nine_blocks, [X])
+    assert "address=" not in text and "blocks = nl.ndarray((8, 9, 2), dtype=nl.float32, buffer=nl.sbuf)" in text
+    np.testing.assert_array_equal(reread(text)(X), [X[0:8, 2 * k:2 * k + 2] for k in range(8, -1, -1)])
+
+
+def test_loads_under_masks_are_loops_over_rows():
+    text = printed(loaded_triangle, [X])
+    assert "forkinrange(23):\nnisa.dma_copy(dst=tile[nl.ds(k+1,1),k+1:24],src=x[nl.ds(k+1,1),k+1:24])" in text.replace(" ", "")
+    assert "predicated" not in text
 
 
 def test_stores_under_masks_are_loops_over_rows():
@@ -176,3 +282,31 @@ def test_only_releases_with_such_regions_fix_the_order():
     assert printed(in_fixed_order, [X]).count("with nl.no_reorder():") == 1
     assert "no_reorder" not in printed(in_fixed_order, [X], release="2.28")
     assert "no_reorder" not in printed(in_fixed_order, [X], generation="beta")
+
+
+def test_the_scalar_operand_is_the_column_that_the_lowering_chooses():
+    """The right one, also where it has integers, of which the current generation takes all."""
+    @nki.jit
+    def columns(x):
+        out = nl.ndarray((2, 8, 1), nl.int32, buffer=nl.shared_hbm)
+        left, right = nl.load(x[0:8, 0:1]), nl.copy(nl.load(x[0:8, 1:2]), dtype=nl.int16)
+        integers, other = nl.copy(left, dtype=nl.int32), nl.copy(right, dtype=nl.int32)
+        nl.store(out[0], nl.multiply(left, right, dtype=nl.int32))
+        nl.store(out[1], nl.bitwise_or(integers, other))
+        return out
+    text = printed(columns, [X])
+    assert "data=left, op0=nl.multiply, operand0=right)" in text
+    assert "data=integers, op0=nl.bitwise_or, operand0=other)" in text
+    left, right = (X[0:8, k:k + 1].astype(np.int32) for k in range(2))
+    again = reread(text)
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), [left * right, left | right])
+    assert printed(again, [X]) == text
+
+
+def test_rows_of_a_selection_are_converted_at_the_transfer_only_if_the_values_stay():
+    """A selection in float32 rounds large integers, and one of int32 tiles would not."""
+    again = reread(printed(integers_of_rows, [X]))
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), integers_of_rows.on(executor)(X))
+    assert 16777217 not in integers_of_rows.on("interpreter")(X)
