@@ -18,11 +18,12 @@ from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.conversion.linalg_to_nisa import BETWEEN
 from nki_mlir.conversion.movable_patterns import PatternCluster, clusters_of, outline_of, reach_of, without_starts
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.free_numbers import free_number
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.late_operations import DelayedAllocation
 from nki_mlir.dialects.mlir_ops import OperationParts, parts_of, recognized
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
-from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.op import REGISTRY, Op, changed
 from nki_mlir.dialects.source_locations import source_location
 from nki_mlir.transforms.split_masked_loops import is_masked
 
@@ -40,7 +41,8 @@ class GroupKey(NamedTuple):
     identity: their ranges count. ``allocated`` has the buffers that are allocated inside of the group, with the number
     of the next operation. ``distances`` has an entry for each start that may differ: the number of its cluster and the
     distance from the first start in it, or the start itself if another pattern of the buffer may not move. It is empty
-    if each of these patterns is alone in its buffer.
+    if each of these patterns is alone in its buffer. ``numbers``: in a group of several operations, those that outlines
+    leave out.
     """
 
     operations: tuple[object, ...]
@@ -49,6 +51,7 @@ class GroupKey(NamedTuple):
     symbols: tuple[Value, ...]
     allocated: tuple[tuple[int, int], ...]
     distances: tuple[tuple[int, int], ...]
+    numbers: tuple[float, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +81,7 @@ class Outline:
 class OperationForm:
     """The common part of equal tile operations. ``outline`` does not depend on movable starts. ``starts`` has the
     movable starts by the number of the operand, ``reaches`` the distance that each of these patterns reaches from its
-    start."""
+    start. ``numbers``: the free number of the operation, if it has one."""
 
     tiles: int
     outline: Outline
@@ -87,10 +90,12 @@ class OperationForm:
     may_fold: bool
     stays: bool                 # is not grouped
     alone: bool                 # an instruction, which is grouped with no other operation
+    numbers: tuple[float, ...] = ()
 
     def starting(self, starts: tuple[tuple[int, int], ...]) -> "OperationForm":
         """Return the form of an operation with other movable starts."""
-        return OperationForm(self.tiles, self.outline, starts, self.reaches, self.may_fold, self.stays, self.alone)
+        return OperationForm(self.tiles, self.outline, starts, self.reaches, self.may_fold, self.stays, self.alone,
+                             self.numbers)
 
 
 class TileOperation(NamedTuple):
@@ -118,6 +123,12 @@ class OperationGroup:
     @property
     def clusters(self) -> list[PatternCluster]:
         return clusters_of(self.slots, *movable_patterns(self.operations))[0]
+
+    @property
+    def number_left_out(self) -> float | None:
+        """The number of a single operation that its outline leaves out."""
+        numbers = self.operations[0].form.numbers
+        return numbers[0] if numbers and len(self.operations) == 1 else None
 
 
 @dataclass(eq=False)
@@ -244,7 +255,8 @@ class Groups:
         return self.form_of(recognized(op, parts).op)
 
     def form_of(self, op: Op) -> OperationForm:
-        key, starts = outline_of(op)
+        number = free_number(op) if op.dialect == "nki" else None
+        key, starts = outline_of(op if number is None else changed(op, None, **{number.field: number.standin}))
         tiles = [tile for _, tile in op.operands()]
         moving = [tiles[number] for number, _ in starts]
         alone = op.dialect == "nisa"
@@ -252,7 +264,8 @@ class Groups:
         stays = op.acts_outside or isinstance(op, GpsimdCallOp) or (
             alone and any(tile.dtype is not tile.base_dtype for tile in moving))
         return OperationForm(len(tiles), self.outlines.setdefault(key, Outline(op.full_name())), starts,
-                             tuple([reach_of(tile.access) for tile in moving]), may_fold(op), stays, alone)
+                             tuple([reach_of(tile.access) for tile in moving]), may_fold(op), stays, alone,
+                             () if number is None else (number.float32,))
 
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
         for step in steps:
@@ -303,9 +316,11 @@ class Groups:
             if starts:
                 clusters, distances = clusters_of(slots, starts, reaches)
                 cluster_starts = tuple([cluster.start for cluster in clusters])
+        several = operations if len(operations) > 1 else ()
+        left_out = tuple([number for operation in several for number in operation.form.numbers])
         group = OperationGroup(operations, buffers, slots, cluster_starts, tuple([number for _, number in allocated]))
         self.insert(group, GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), origins,
-                                   symbols, allocated, distances))
+                                   symbols, allocated, distances, left_out))
 
     def insert(self, group: OperationGroup, key: GroupKey) -> None:
         """Enter a group by its key, or note that it repeats another one."""

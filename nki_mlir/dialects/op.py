@@ -186,6 +186,8 @@ class Op:
     keeps_bits: ClassVar[bool] = False          # sources are passed unchanged, unless ``compute`` is a dtype
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     row_operands: ClassVar[tuple[str, ...]] = ()        # tiles of which it reads one value in each partition
+    # fields of a number that may be free (free_numbers.py), of its function, and of the tile that may replace it
+    free_number: ClassVar[tuple[str, str, str] | None] = None
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
     since: ClassVar[int] = 2                    # the first generation of the core that has the operation

@@ -203,6 +203,31 @@ def parts_apart(x):
     return out
 
 
+NUMBERS = [2.0, 3.0, -2.0, 0.1, 0.3, -0.1, 2.5, 16777217, 2.0 ** 126, 1e-40, 0.0, -0.0, 1.0, -1.0, 7, 1e39, 4.0]
+
+
+def numbers(x):
+    """Operations that differ in only a number: on floats and integers, with special numbers, functions that depend on
+    the number, and numbers on the left."""
+    out = nl.ndarray((len(NUMBERS), 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    narrow, integers = nl.copy(tile, dtype=nl.bfloat16), nl.copy(tile, dtype=nl.int32)
+    for k, number in enumerate(NUMBERS):
+        total = nl.multiply(tile, number) + nl.add(narrow, number) + nl.maximum(tile, number) + (number - tile)
+        total = total + nl.power(tile, number) + nl.divide(tile, number) + nl.multiply(integers, number)
+        nl.store(out[k], total)
+    return out
+
+
+def folds_and_numbers(x):
+    """A fold and a product with a number that only reads its result, with equal and other numbers."""
+    out = nl.ndarray((4, 128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for k, number in enumerate((2.0, 3.0, 2.0, 5.0)):
+        nl.store(out[k], nl.sum(tile, axis=1, keepdims=True) * number)
+    return out
+
+
 KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(folds_converted, [(128, 64)], None, 3, id="folds"),
            pytest.param(folds_apart, [(128, 64)], None, 3, id="folds apart"),
@@ -212,7 +237,9 @@ KERNELS = [pytest.param(rows_divided, [(128, 64)], None, 15, id="rows"),
            pytest.param(parts_of_tiles, [(128, 128)], None, 40, id="parts of tiles"),
            pytest.param(parts_apart, [(128, 128)], None, 19, id="parts apart"),
            pytest.param(program_ids, [(4, 128, 64)], (2, 2), 5, id="symbols"),
-           pytest.param(attributes, [(128, 128)], None, 32, id="attributes"),
+           pytest.param(attributes, [(128, 128)], None, 33, id="attributes"),
+           pytest.param(numbers, [(128, 64)], None, 130, id="numbers"),
+           pytest.param(folds_and_numbers, [(128, 64)], None, 4, id="folds and numbers"),
            pytest.param(loops_and_instructions, [(128, 64)], None, 10, id="loops")]
 
 
@@ -257,7 +284,8 @@ def without(part, key=operation_groups.GroupKey):
 @pytest.mark.parametrize(("part", "function", "shapes", "grid"), [
     ("operations", attributes, [(128, 128)], None), ("slots", buffers_shared, [(128, 64)], None),
     ("symbols", program_ids, [(4, 128, 64)], (2, 2)),
-    ("allocated", allocated, [(128, 64)], None), ("distances", parts_of_tiles, [(128, 128)], None)])
+    ("allocated", allocated, [(128, 64)], None), ("distances", parts_of_tiles, [(128, 128)], None),
+    ("numbers", folds_and_numbers, [(128, 64)], None)])
 def test_key__needs_each_part(monkeypatch, part, function, shapes, grid):
     module = captured(function, *shapes, grid=grid)
     check(module)

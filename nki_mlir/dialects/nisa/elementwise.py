@@ -108,6 +108,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     imm1: float = 0.0
     reverse1: bool = False
     row_operands = "operand0", "operand1"
+    free_number = "imm0", "op0", "operand0"
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)

@@ -112,6 +112,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     op: str
     scalar: float
     reverse: bool
+    free_number = "scalar", "op", ""
 
     def verify(self, check: Check) -> None:
         check.alu("op", 2)

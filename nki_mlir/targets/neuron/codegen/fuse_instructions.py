@@ -24,11 +24,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, Access, Tile, same_buffer, same_pattern
+from nki_mlir.dialects.free_numbers import FreeNumber, free_number
 from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.elementwise import ActivationOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
 from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.operation_kind import KIND
 from nki_mlir.dialects.target_findings import may_replace
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
@@ -237,17 +239,18 @@ class _FusedRun:
 class PairForm(NamedTuple):
     """The fused operation of pairs that differ only in their buffers. ``tiles``: for each of its tiles the field, the
     operation (0 or 1) and the field that the tile comes from, and its pattern if that changes. ``negated``: the same
-    for the tile to negate."""
+    for the tile to negate; ``numbers``: for free numbers, by attribute."""
 
     op: Op
     step: int
     tiles: tuple[tuple[str, int, str, Access | None], ...]
     negated: tuple[int, str] | None
+    numbers: tuple[tuple[str, int, str], ...] = ()
 
 
 class FusedPairs:
     """Decides by which operation two are replaced. The result is memoized for pairs without masks and symbols that
-    differ only in their buffers."""
+    differ only in their buffers and in free numbers."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -260,8 +263,11 @@ class FusedPairs:
             return self.judged(pattern, first, second, intermediate)
         numbers: dict[DeviceBuffer, int] = {}               # operands in the same buffer have the same number
         parts: list[object] = [pattern]                     # outlines and numbers, in one pass over the tiles
+        free: list[FreeNumber | None] = []
         for op in (first, second):
-            parts.append(op.kind())
+            number = free_number(op)
+            free.append(number)
+            parts.append(op.kind() if number is None else without_number(op, number, len(free)).kind())
             for tile in type(op).tiles_in(op.__dict__):
                 if tile is None:
                     parts.append(None)
@@ -271,8 +277,10 @@ class FusedPairs:
         try:
             form = self.forms[key]
         except KeyError:
-            pair = self.judged(pattern, first, second, intermediate)
-            form = self.forms[key] = None if pair is None else form_of(pair, (first, second))
+            ops = [op if number is None else without_number(op, number, k)
+                   for k, (op, number) in enumerate(zip((first, second), free), 1)]
+            pair = self.judged(pattern, ops[0], ops[1], intermediate)
+            form = self.forms[key] = None if pair is None else form_of(pair, (ops[0], ops[1]), free)
         return None if form is None else pair_of(form, (first, second))
 
     def judged(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
@@ -292,8 +300,13 @@ class FusedPairs:
             new.busy_ns(self.machine) <= first.busy_ns(self.machine) + second.busy_ns(self.machine))
 
 
-def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:
-    """Return the form of a pair of operations."""
+def without_number(op: Op, number: FreeNumber, k: int) -> Op:
+    """Return the k-th operation of a pair with the number that stands for its number, another one for each k."""
+    return changed(op, None, **{number.field: number.standin * k})
+
+
+def form_of(pair: FusedPair, ops: tuple[Op, Op], free: Sequence[FreeNumber | None] = (None, None)) -> PairForm:
+    """Return the form of a pair of operations, in which other numbers stand for free ones."""
     sources = [(number, source.name, tile) for number, op in enumerate(ops) for source, tile in op.operands()]
     pair.op.kind()                              # copies of the operation share the memo
     tiles: list[tuple[str, int, str, Access | None]] = []
@@ -302,7 +315,10 @@ def form_of(pair: FusedPair, ops: tuple[Op, Op]) -> PairForm:
         moved = [(number, name, tile.access) for number, name, other in sources if same_buffer(other, tile)]
         tiles.append((tile_field.name, *(same or moved)[0]))
     negated = [(number, name) for number, name, tile in sources if tile is pair.negated]
-    return PairForm(pair.op, pair.step, tuple(tiles), negated[0] if negated else None)
+    numbers = [(name, k, number.field) for name, kind in pair.op.attributes.items() if kind is float
+               for k, number in enumerate(free)
+               if number is not None and getattr(pair.op, name) == getattr(ops[k], number.field)]
+    return PairForm(pair.op, pair.step, tuple(tiles), negated[0] if negated else None, tuple(numbers))
 
 
 def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
@@ -313,6 +329,9 @@ def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
     for name, number, source, access in form.tiles:
         tile = sources[number][source]
         values[name] = tile if access is None else replace(tile, access=access)
+    for name, number, source in form.numbers:
+        values[name] = sources[number][source]
+        values.pop(KIND, None)
     values["extra"] = ops[form.step].extra
     return FusedPair(op, form.step, None if form.negated is None else sources[form.negated[0]][form.negated[1]])
 

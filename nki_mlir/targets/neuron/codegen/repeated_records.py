@@ -19,6 +19,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import recognize
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.operation_kind import KIND
 from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, InstructionStep, nodes_in, tiles_of
 
 
@@ -36,11 +37,12 @@ class NewBuffer(NamedTuple):
 class StampedInstruction(NamedTuple):
     """An instruction whose symbols have values. It has for each tile the source of its buffer, and the number of the
     cluster of patterns with which it moves (-1: none). ``operation``: the number of the operation that it belongs
-    to."""
+    to. ``numbers``: the attributes that have the number of the operation."""
 
     op: Op
     tiles: tuple[tuple[str, Tile, int, int], ...]
     operation: int
+    numbers: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -58,6 +60,11 @@ class GroupTemplate:
     @cached_property
     def clusters(self) -> list[PatternCluster]:
         return self.first.clusters
+
+    @cached_property
+    def has_number(self) -> bool:
+        """Whether an instruction has the number that the outline of the group leaves out."""
+        return any(type(part) is StampedInstruction and part.numbers for part in self.parts)
 
     @cached_property
     def unread(self) -> tuple[int, ...]:
@@ -122,7 +129,9 @@ class Templates:
             if slot is None:
                 raise NoTemplate
             tiles.append((tile_field.name, tile.on(None, unread.label), slot, cluster_of(tile, slot, clusters)))
-        template.parts.append(StampedInstruction(op, tuple(tiles), number))
+        left_out = template.first.number_left_out
+        template.parts.append(StampedInstruction(op, tuple(tiles), number, () if left_out is None else tuple(
+            [name for name, kind in op.attributes.items() if kind is float and getattr(op, name) == left_out])))
 
     def note_other(self, operation: Operation) -> None:
         """Raise ``NoTemplate`` if the first of a group became more than buffers and instructions."""
@@ -185,9 +194,12 @@ class Templates:
         locations = template.locations(group.operations, self.repeats.location)
         first = template.first.starts
         distances = () if group.starts == first else [start - before for start, before in zip(group.starts, first)]
+        left_out = group.number_left_out
+        if left_out is not None and not template.has_number:
+            raise NoTemplate
         for part in template.parts:
             if type(part) is StampedInstruction:
-                target_block.nodes.append(InstructionStep(stamped(part, handles, distances, template.tiles),
+                target_block.nodes.append(InstructionStep(stamped(part, handles, distances, template.tiles, left_out),
                                                   locations[part.operation]))
                 continue
             if isinstance(part, int):
@@ -224,9 +236,9 @@ def cluster_of(tile: Tile, slot: int, clusters: Sequence[PatternCluster]) -> int
 
 
 def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | None], distances: Sequence[int],
-            tiles: dict[tuple[Tile, DeviceBuffer, int], Tile]) -> Op:
+            tiles: dict[tuple[Tile, DeviceBuffer, int], Tile], number: float | None) -> Op:
     """Return the operation of an instruction on these buffers. Tiles start at the template's starts, moved by the
-    distances of their clusters, if there are any. ``tiles`` memoizes moved tiles."""
+    distances of their clusters, if there are any. ``tiles`` memoizes moved tiles. ``number``: that of the operation."""
     op = instruction.op
     copy = object.__new__(type(op))
     values = copy.__dict__
@@ -242,6 +254,9 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
             values[name] = moved
         else:
             values[name] = tile.on(buffer, buffer.name or tile.label)
+    for name in instruction.numbers:
+        values[name] = number
+        values.pop(KIND, None)
     copy.extra = dict(op.extra)
     return copy
 

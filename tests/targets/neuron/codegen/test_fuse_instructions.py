@@ -51,7 +51,7 @@ class Expressions:
             match r.randrange(9):
                 case 0 | 1 | 2:
                     b.step(TensorScalarOp, **one, operand0=operand, op0=r.choice(("subtract", "multiply", "add")),
-                           imm0=r.choice((0.5, -3.0)), reverse0=not r.randrange(4))
+                           imm0=r.choice((0.5, -3.0, 1.0, 0.1, 2.5, 7.0)), reverse0=not r.randrange(4))
                 case 3 | 4:
                     b.step(ActivationOp, **one, fn=r.choice(("exp", "copy", "square", "tanh")),
                            bias=operand if r.randrange(2) else None, imm=r.choice((1.0, 0.25)))

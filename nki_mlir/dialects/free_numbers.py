@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Numbers of operations that no rule, no instruction and no fusion depends on.
+
+A kernel that was unrolled may have thousands of operations that differ only in such a number. They are lowered and
+fused once: instructions contain the number as it is, rounded to float32. The class of an operation names the field
+(``Op.free_number``). A number is free if the operation computes with it in float32, on floats, by one of
+``FUNCTIONS``, and if it is neither special (0, 1, -1) nor close to the ends of float32.
+"""
+
+from math import copysign
+from typing import NamedTuple
+
+import numpy as np
+
+from nki_mlir.dialects.op import Op
+from nki_mlir.scalar.dtypes import FLOAT32
+
+FUNCTIONS = "add", "maximum", "minimum", "multiply", "subtract"
+LEAST, MOST = 2.0 ** -120, 2.0 ** 120
+# by whether a number is an integer, and whether float32 represents it
+STANDINS = {(True, True): 12_345.0, (True, False): 123_456_789.0, (False, True): 1_234.5, (False, False): 1_234.1}
+
+
+class FreeNumber(NamedTuple):
+    """The ``field`` of an operation with a free number, the number in ``float32``, and one that stands for all numbers
+    of its sign, of which all or none are integers, and all or none are exact in float32."""
+
+    field: str
+    float32: float
+    standin: float
+
+
+def free_number(op: Op) -> FreeNumber | None:
+    """Return the free number of an operation, if it has one."""
+    if not op.free_number:
+        return None
+    field, function, tile = op.free_number
+    values = op.__dict__
+    if values[function] not in FUNCTIONS or (tile and values[tile] is not None):
+        return None
+    number = values[field]
+    size = abs(number)
+    if not LEAST <= size <= MOST or size == 1 or op.compute is not FLOAT32 or not all(
+            [tile.dtype.is_float for tile in type(op).tiles_in(values) if tile is not None]):
+        return None
+    rounded = float(np.float32(number))
+    standin = STANDINS[float(number).is_integer(), rounded == number]
+    return FreeNumber(field, rounded, copysign(standin, number))
