@@ -90,12 +90,12 @@ class IgnoredOption(UserWarning):
     """Warns that a decorator of kernels ignores an option that it does not know."""
 
 
-def did_you_mean(option: str) -> str:
+def written_as(option: str) -> str:
     """Return the fix for an unknown option that resembles ``option``."""
-    return f"did you mean {option}=?"
+    return f"write {option}="
 
 
-def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str], str] = did_you_mean
+def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str], str] = written_as
                ) -> dict[str, object]:
     """Return the attributes of a kernel that the options of a decorator change. ``suggestion`` says what to do instead
     of a name that resembles an option."""
@@ -112,7 +112,7 @@ def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str]
             parts = {part: name for name in OPTIONS for part in name.split("_")}
             instead = f"; {suggestion(parts[part])}" if (part := nearest(option, parts)) else ""
             if near := get_close_matches(option, (*FILES, *VENDOR_OPTIONS), 1, ALIKE):
-                instead = f"; did you mean {near[0]}=?"
+                instead = f"; {written_as(near[0])}"
             decorator = mode if mode in ("baremetal", "benchmark") else "jit"
             warn_once(f"nki.{decorator} has no option '{option}', and ignores it{instead}", IgnoredOption,
                       user_location())
@@ -133,7 +133,7 @@ class Decorators:
     executor's name, ``suggestion`` says what to do instead of a name that resembles an option."""
 
     def __init__(self, kernel_of: Callable[[object], Any], simulator: str,
-                 suggestion: Callable[[str], str] = did_you_mean) -> None:
+                 suggestion: Callable[[str], str] = written_as) -> None:
         self.kernel_of, self.simulator, self.suggestion = kernel_of, simulator, suggestion
 
     def decorated(self, kernel: object, changes: dict[str, object]) -> Any:

@@ -146,7 +146,7 @@ def empty_like(a: View, dtype: object, *, buffer: object, name: str) -> View:
 
 def shared_identity_matrix(n: int, dtype: object) -> View:
     """Return the n x n identity as an HBM constant."""
-    creation.checked_extents((n, n))
+    creation.checked_extents((n, n * n))
     return shared_constant(np.eye(n), dtype)
 
 

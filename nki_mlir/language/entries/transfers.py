@@ -36,7 +36,8 @@ GROUP = Group("dma", "Transfers", {
         releases="""
         needs  3 dge_mode=hwdge: {} with dge_mode hwdge: leave dge_mode to the compiler
         needs  4 priority: a priority: leave it out
-        kinds  ANY axes
+        beta   PAIR axes
+        current ANY axes
         2.21   (src, *, mask=None, dtype=None, **kwargs)
         2.26   (src, *, axes=None, mask=None, dtype=None, **kwargs) + dge_mode
         2.27   (dst, src, axes=None, dge_mode=dge_mode.unknown, name=None)

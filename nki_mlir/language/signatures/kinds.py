@@ -72,7 +72,11 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_, Index)
 
 def is_number(value: object) -> bool:
     return isinstance(value, NUMBERS) or (type(value).__module__ == "ml_dtypes" and hasattr(value, "__float__")) or (
-        isinstance(value, np.ndarray) and value.ndim == 0)
+        isinstance(value, np.ndarray) and value.ndim == 0 and holds_numbers(value.dtype))
+
+
+def holds_numbers(dtype: np.dtype) -> bool:
+    return dtype.kind in "biuf" or dtype.type.__module__ == "ml_dtypes"
 
 
 def number_value(value: Any) -> object:
@@ -86,8 +90,8 @@ def number_value(value: Any) -> object:
 
 def is_integer(value: object) -> bool:
     return type(value) is int or (
-        hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) and not hasattr(value, "buffer")
-        and not (isinstance(value, np.ndarray) and value.ndim))
+        hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_, type)) and not hasattr(value, "buffer")
+        and not (isinstance(value, np.ndarray) and (value.ndim or value.dtype.kind not in "iu")))
 
 
 def integer_value(value: Any) -> object:
@@ -100,8 +104,18 @@ def integral_value(value: Any) -> object:
     return int(value) if isinstance(value, (float, np.floating)) and float(value).is_integer() else integer_value(value)
 
 
+def axes_value(value: Any) -> object:
+    """Convert the axes of a range or an array to a tuple; keep an integer, a tuple or a list."""
+    if is_integer(value):
+        return value
+    if not are_integers(value):
+        return REFUSED
+    return value if isinstance(value, (tuple, list)) else tuple(map(int, value))
+
+
 def are_integers(value: object) -> bool:
-    return isinstance(value, (tuple, list, range, np.ndarray)) and all(is_integer(n) for n in value)
+    return (isinstance(value, (tuple, list, range)) or (isinstance(value, np.ndarray) and value.ndim == 1)) and all(
+        is_integer(n) for n in value)
 
 
 def is_flag(value: object) -> bool:
@@ -116,7 +130,7 @@ def are_numbers(value: object) -> bool:
         kind = np.asarray(value).dtype
     except ValueError:                              # rows of different lengths
         return False
-    return kind.kind in "biuf" or kind.type.__module__ == "ml_dtypes"
+    return holds_numbers(kind)
 
 
 def is_index(value: object) -> bool:
@@ -196,7 +210,7 @@ def shape_value(value: object) -> object:
 
 
 def is_shape(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
+    return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") and not isinstance(n, type) for n in value)
 
 
 def member_of(enumeration: str, names: str) -> ParameterKind:
@@ -249,7 +263,7 @@ COUNTS = ParameterKind("a tuple of positive integers", where(
 SEED = ParameterKind("an integer or a [1, 1] tile of integers", seeds, is_tile=True)
 DIVISOR = ParameterKind("a number other than 0", where(lambda value: is_number(value) and value != 0),
                         "a 'number' other than 0")
-AXES = ParameterKind("an integer or a tuple of integers", where(lambda value: is_integer(value) or are_integers(value)))
+AXES = ParameterKind("an integer or a tuple of integers", lambda values: axes_value)
 INDEX = ParameterKind("an integer or an index expression", where(is_index))
 START = ParameterKind("an integer, an index expression or a [1, 1] tile", starts)
 INDICES = ParameterKind("a loop variable or a tuple of them", where(lambda value: all(

@@ -142,7 +142,7 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
 
     Arguments:
         src: a tensor of 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with the same number of axes as src
+        axes: a tuple of integers; (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with the same number of axes as src
         mask: a condition on loop variables and indices; elements where it is false keep their values
         dtype: the result's dtype; by default the operands'
         dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; the generator of the DMA descriptors; unknown lets the compiler choose
