@@ -36,6 +36,11 @@ class AbsentPlugin(BrokenPlugin):
     fix = "run the command in the directory that has {origin}, or add that directory to PYTHONPATH"
 
 
+class NoPluginTable(BrokenPlugin):
+    fix = ("write {what} into {origin}, for example {what} = {{'passes': {{'mine': '{origin}.passes'}}}}; "
+           "docs/plugins.md")
+
+
 class PluginVersion(NkiMlirError):
     code = "NKI-PLUGIN-VERSION"
     message = "plugin {origin} is for version {found} of the plugin interface; this is version {version}"
@@ -113,7 +118,9 @@ def _entries(text: str, origin: str) -> Iterator[Extension]:
 def add(module: str) -> list[Extension]:
     """Load a plugin that need not be installed: import its module, and add the extensions in its table."""
     imported = _imported(module, f"module {module}", module)
-    extensions = list(_of_table(getattr(imported, TABLE, {}), module))
+    if not hasattr(imported, TABLE):
+        raise NoPluginTable(what=TABLE, origin=module, text="the module has no such table")
+    extensions = list(_of_table(getattr(imported, TABLE), module))
     _loaded.extend(extension for extension in extensions if extension not in _loaded)
     return extensions
 
@@ -152,6 +159,9 @@ def load_module(module: str) -> object:
 
 def _imported(module: str, subject: str, origin: str) -> object:
     """Import a plugin's module after a check of its package's version; any failure is reported as the plugin's."""
+    if not isinstance(module, str):
+        type_name = type(module).__name__
+        raise BrokenPlugin(what=subject, origin=origin, text=f"the name of a module is a text, got {type_name}")
     package = module.partition(".")[0]
     keep_last_collection()
     try:

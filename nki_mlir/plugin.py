@@ -73,8 +73,8 @@ def load(module: str) -> list[Extension]:
         module: the name of the plugin's module, which has the table ``NKI_MLIR_PLUGIN``
 
     Errors:
-        ``BrokenPlugin`` if the module cannot be imported, ``PluginVersion`` if it is for another version of the
-        interface. A plugin with operations must be loaded before the first kernel is captured.
+        ``BrokenPlugin`` if the module cannot be imported or has no table, ``PluginVersion`` if it is for another
+        version of the interface. A plugin with operations must be loaded before the first kernel is captured.
     """
     from nki_mlir import extensions  # start-up: imported on first use
     from nki_mlir.dialects import catalog

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
+from nki_mlir.cli.python_state import with_python_restored
 from nki_mlir.diagnostics import Location, NkiMlirError, text_of
 from nki_mlir.files import shown
 from nki_mlir.input_limits import limited_time
@@ -227,7 +228,7 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
     show_progress(ProgressLine(restarts=False) if is_read() else None)
     try:
         with limited_time() if reads_data else nullcontext():
-            status = command()
+            status = with_python_restored(command)
         if sys.stdout is not None:
             sys.stdout.flush()
         return status

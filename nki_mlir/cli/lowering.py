@@ -269,16 +269,17 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     from nki_mlir.capture.locations import user_location
     names = [passes] if isinstance(passes, str) else passes
     pass_names = names if isinstance(names, (list, tuple)) else ()
-    values: list[tuple[str, object, tuple[type, ...]]] = [
-        ("a module or its text", module, (ir.Module, str)), ("a level as text", to, (str,)),
-        ("a target as text", target, (str,)), ("names of passes", names, (list, tuple)),
-        *[("names of passes", name, (str,)) for name in pass_names]]
-    for expected, value, kinds in values:
+    values: list[tuple[str, object, tuple[type, ...], str]] = [
+        ("a module or its text", module, (ir.Module, str), "kernel.lower(x).as_text('nki')"),
+        ("a level as text", to, (str,), f"to={LEVELS[0]!r}"), ("a target as text", target, (str,), "target='trn2'"),
+        ("names of passes", names, (list, tuple), "passes=['canonicalize']"),
+        *[("names of passes", name, (str,), "passes=['canonicalize']") for name in pass_names]]
+    for expected, value, kinds, example in values:
         if not isinstance(value, kinds):
             text = f"nki_mlir.opt takes {expected}, got a value of type {type(value).__name__}"
             if callable(value) and hasattr(value, "lower"):
                 text += ": lower it for arguments first, kernel.lower(x).as_text('nki')"
-            raise source.SourceError(text).located(user_location())
+            raise source.SourceError(text, fix=f"pass {example}").located(user_location())
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
     parsed = source.read_module(text, "<module>")
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
 from nki_mlir.cli.packages import module_name, package_folders
+from nki_mlir.cli.python_state import keep_python_state
 from nki_mlir.diagnostics import Location, NkiMlirError, printable, shortened, text_of
 from nki_mlir.files import name_source, write_file
 from nki_mlir.input_limits import TEXT_BYTES
@@ -342,6 +343,7 @@ def run_file(file: Path) -> dict[str, object]:
         raise SourceError(f"cannot read {shortened(str(file))}: {error.strerror}") from None
     sys.path.insert(0, str(folders[0].parent) if folders else os.path.dirname(os.path.realpath(file)))
     keep_last_collection()
+    keep_python_state(file)
     try:
         name = module_name(file, folders)
         spec = importlib.util.spec_from_file_location(name, file)

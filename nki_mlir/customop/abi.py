@@ -43,6 +43,10 @@ class Counters(ctypes.Structure):
     _fields_ = [(name, c_int64) for name in ("transfers_in", "bytes_in", "transfers_out", "bytes_out", "elements",
                                              "refills", "stream_elements", "tcm_accesses")]
 
+    def __repr__(self) -> str:
+        counts = ((name, getattr(self, name)) for name, _ in self._fields_)
+        return f"Counters({', '.join(f'{name}={count}' for name, count in counts if count)})"
+
 
 class Report(ctypes.Structure):
     _fields_ = [("findings", POINTER(FindingRecord)), ("count", c_int64), ("printed", c_void_p),

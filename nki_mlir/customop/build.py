@@ -210,11 +210,11 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
            build_directory: str | Path | None, multicore: bool, checked: bool, extra_cflags: Sequence[str],
            extra_include_paths: Sequence[str | Path], verbose: bool) -> Recipe:
     """Check the user's arguments and return the recipe. Raise the errors of this module before compiling anything."""
-    if not re.fullmatch(r"[\w-]+", str(name)) or name == "builtin":
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name) or name == "builtin":
         raise BadName(name=name)
     sources: list[Path] = []
     for parameter, files in (("compute_srcs", compute_srcs), ("shape_srcs", shape_srcs)):
-        if isinstance(files, str | Path) or not files:
+        if not isinstance(files, Sequence) or isinstance(files, str) or not files:
             raise BadSources(parameter=parameter, given=repr(files))
         for file in files:
             if not Path(file).is_file():

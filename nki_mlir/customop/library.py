@@ -24,6 +24,7 @@ import numpy as np
 
 from nki_mlir.customop import abi, cost
 from nki_mlir.customop.abi import ABI, CODES, DTYPES, OPERATORS_MAX, PARAMETERS
+from nki_mlir.customop.elf_segments import is_cut_off
 from nki_mlir.customop.findings import findings, raise_or_warn
 from nki_mlir.customop.settings import CallSettings, current_engine
 from nki_mlir.diagnostics import NkiMlirError
@@ -386,13 +387,17 @@ _LOCK = threading.RLock()
 
 def open_library(path: str | os.PathLike[str]) -> Library:
     """Return the library of a file: the same object each time, until the file is built again."""
-    file = Path(os.path.realpath(path))             # accepts links that lead in a circle
     try:
+        file = Path(os.path.realpath(path))         # accepts links that lead in a circle
         status = file.stat()
     except OSError as error:
         raise NotALibrary(file=shown(file), reason=error.strerror) from None
+    except (TypeError, ValueError):                 # no path, or one with a zero byte
+        raise NotALibrary(file=repr(path), reason="it is not the path of a file") from None
     if not stat.S_ISREG(status.st_mode):            # reading a FIFO would wait for a writer
         raise NotALibrary(file=shown(file), reason="it is not a regular file")
+    if is_cut_off(file, status.st_size):
+        raise NotALibrary(file=shown(file), reason="its end is missing")
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _LOCK:
         if identity not in _OPENED:

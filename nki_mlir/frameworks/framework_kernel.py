@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.graph.custom_call import KernelRecord, read_record
-from nki_mlir.language.arguments import ElementType, signature_of
+from nki_mlir.language.arguments import ElementType, extents_of, signature_of, zeros_of
 from nki_mlir.language.call_cache import CallCache
 from nki_mlir.language.kernel import Kernel, unwrap
 from nki_mlir.language.launch_grid import flat_grid
@@ -177,8 +177,9 @@ class FrameworkKernel:
 
     def _describe(self, tensor: object) -> tuple[tuple[int, ...], DType]:
         shape, dtype = self.map_framework_tensor(tensor)
+        extents = zeros_of(extents_of(shape), np.float32).shape
         try:
-            return tuple(int(n) for n in shape), dtype_of(self.translate_to_neuron_dtype(dtype))
+            return extents, dtype_of(self.translate_to_neuron_dtype(dtype))
         except TypeError as error:
             raise ElementType.of(f"a tensor of dtype {dtype} is passed to a kernel", dtype, error).here() from None
 

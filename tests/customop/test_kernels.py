@@ -225,3 +225,8 @@ def test_torch_program__with_kernel_and_operator(giou, doubled):
     boxes = torch.from_numpy(BOXES)
     program = torch.compile(lambda a, b: doubled(torch.ops.box_ops.giou(a, b) + 1), backend="aot_eager", fullgraph=True)
     assert np.array_equal(program(boxes, boxes), 2 * (giou(BOXES, BOXES) + 1))
+
+
+def test_counters__show_what_is_not_zero():
+    assert repr(Counters(transfers_in=2, bytes_in=194)) == "Counters(transfers_in=2, bytes_in=194)"
+    assert repr(Counters()) == "Counters()"

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import nki_mlir
+from nki_mlir import customop, plugin
 from nki_mlir.capture.tracebacks import is_defect
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked
 from nki_mlir.language.beta import language as beta_nl
 from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.targets.neuron import assemble, disassemble
 
 X = np.ones((4, 8), np.float32)
 GRAPH = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
@@ -98,6 +101,59 @@ def test_error__names_what_the_entry_takes(call, text):
     with pytest.raises(NkiMlirError) as caught:
         call()
     assert text in str(caught.value)
+
+
+class OddShapes(FrameworkKernel):
+    """A binding that returns any value as the shape of a tensor."""
+
+    shape: object = ()
+
+    def map_framework_tensor(self, t):
+        return self.shape, np.float32
+
+
+def of_shape(shape):
+    binding = OddShapes(scaled)
+    binding.shape = shape
+    return binding.dump_config(X)
+
+
+@pytest.mark.parametrize("call, headline, fix", [
+    (lambda: nki_mlir.opt(b"module {}"), "nki_mlir.opt takes a module or its text, got a value of type bytes",
+     "pass kernel.lower(x).as_text('nki')"),
+    (lambda: nki_mlir.opt("module {}", to=3), "nki_mlir.opt takes a level as text, got a value of type int",
+     "pass to='linalg'"),
+    (lambda: assemble(None), "assemble takes text, got a value of type NoneType", "pass the text of a kernel's streams"),
+    (lambda: assemble(b"a"), "assemble takes text, got a value of type bytes", "pass the text of a kernel's streams"),
+    (lambda: disassemble(None), "disassemble takes bytes, got a value of type NoneType",
+     "pass the bytes of a kernel's streams"),
+    (lambda: disassemble("a"), "disassemble takes bytes, got a value of type str", "pass the bytes of a kernel's streams"),
+    (lambda: plugin.load(None), "module None of plugin None cannot be loaded: the name of a module is a text, got NoneType",
+     "fix or uninstall the plugin; NKI_MLIR_PLUGINS=off ignores installed plugins"),
+    (lambda: customop.load_library(None), "None is not a library of custom operators: it is not the path of a file",
+     "build it with custom_op.load"),
+    (lambda: customop.load_library("a\0"), r"'a\x00' is not a library of custom operators: it is not the path of a file",
+     "build it with custom_op.load"),
+    (lambda: customop.load("a", 3, 3), "compute_srcs is 3",
+     "give a list of at least one file name: compute_srcs=['kernel.cpp']"),
+    (lambda: customop.load(None, ["a"], ["a"]), "'None' cannot be the name of a library", "use letters, digits, '-' and '_'"),
+    (lambda: scaled.lower(X).profile().write("a\0b"), r"a profile cannot be written into 'a\x00b': it is not a path",
+     "name a directory that can be written to; it is created if it does not exist"),
+    (lambda: of_shape("text"), "a tensor of shape 'text': it is a text",
+     "give a tuple of extents that are integers of 0 or more, for example (128, 512)"),
+    (lambda: of_shape((-1, 4)), "a tensor of shape (-1, 4): an extent is -1",
+     "give a tuple of extents that are integers of 0 or more, for example (128, 512)"),
+    (lambda: of_shape(None), "a tensor of shape None: 'NoneType' object is not iterable",
+     "give a tuple of extents that are integers of 0 or more, for example (128, 512)")])
+def test_error__says_the_fix(call, headline, fix):
+    with pytest.raises(NkiMlirError) as caught:
+        call()
+    assert caught.value.headline == headline and caught.value.advice[1] == fix
+
+
+def test_shape_of_a_binding__is_not_allocated():
+    with pytest.raises(NkiMlirError, match="a tensor of shape"):
+        of_shape((4, 10 ** 30))
 
 
 @pytest.mark.parametrize("jit", [nki.jit, beta.jit], ids=["current", "beta"])

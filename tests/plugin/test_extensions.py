@@ -362,3 +362,16 @@ def test_a_table__has_known_groups(package):
     name = package("p_table", {"__init__.py": "NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {'passses': {}}\n"})
     with pytest.raises(BrokenPlugin, match="group 'passses' in NKI_MLIR_PLUGIN of plugin p_table cannot be loaded: groups"):
         plugin.load(name)
+
+
+def test_a_module_without_a_table__is_no_plugin(package, capsys):
+    name = package("p_empty", {"__init__.py": "NKI_MLIR_API = 1\n"})
+    with pytest.raises(BrokenPlugin) as caught:
+        plugin.load(name)
+    assert str(caught.value) == (
+        "error: NKI_MLIR_PLUGIN of plugin p_empty cannot be loaded: the module has no such table [NKI-PLUGIN]\n"
+        "  fix: write NKI_MLIR_PLUGIN into p_empty, for example NKI_MLIR_PLUGIN = {'passes': {'mine': 'p_empty.passes'}}; "
+        "docs/plugins.md")
+    with pytest.raises(SystemExit, match=r"^1$"):
+        load_plugins(["--load-plugin", name, "-"])
+    assert "the module has no such table" in capsys.readouterr().err

@@ -220,6 +220,8 @@ def assemble(text: str, file: str = "<assembly>") -> bytes:
     """Assemble a text to a binary container. Errors name the file, line and column."""
     from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
     from nki_mlir.targets.neuron.format.container import encode_program
+    from nki_mlir.targets.neuron.format.encoding import check_type
+    check_type("assemble", text, str)
     return encode_program(parse_program(text, file))
 
 
@@ -228,4 +230,6 @@ def disassemble(data: bytes) -> str:
     """Return the assembly text of a binary container."""
     from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: imported on first use
     from nki_mlir.targets.neuron.format.container import decode_program
+    from nki_mlir.targets.neuron.format.encoding import check_type
+    check_type("disassemble", data, bytes, bytearray, memoryview)
     return print_program(decode_program(data))

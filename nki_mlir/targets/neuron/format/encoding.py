@@ -45,6 +45,18 @@ class EncodingError(NkiMlirError):
     fix = "split the operation into smaller ones"
 
 
+class NoStreams(NkiMlirError, TypeError):
+    code = "NKI-STREAMS-TYPE"
+    message = "{function} takes {expected}, got a value of type {found}"
+    fix = "pass the {expected} of a kernel's streams"
+
+
+def check_type(function: str, value: object, *kinds: type) -> None:
+    """Raise ``NoStreams`` if a value has none of the types."""
+    if not isinstance(value, kinds):
+        raise NoStreams(function=function, expected="text" if str in kinds else "bytes", found=type(value).__name__)
+
+
 class BadBinary(NkiMlirError):
     code = "NKI-BINARY"
     message = "the binary is not valid: {what}"

@@ -58,6 +58,8 @@ def check_folder(folder: str | Path) -> Path:
     nothing."""
     try:
         path = Path(folder)
+        if "\0" in str(path):
+            raise TypeError
     except TypeError:
         raise ProfileFolder(folder=repr(folder), reason="it is not a path") from None
     try:
