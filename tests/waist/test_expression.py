@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Expressions whose values are used more than once: walked as trees, these would have 2^200 nodes."""
 
-from nki_mlir.scalar.dtypes import FLOAT32, INT8, INT32, INT64, UINT32
+import itertools
+
+import numpy as np
+
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, INT64, UINT8, UINT32, convert
 from nki_mlir.waist.expression import Alu, Constant, Convert, Input, Node, Output, below, converted, inputs_of, rebuilt
 
 
@@ -42,3 +46,12 @@ def test_rebuilt__from_the_leaves_on():
         return Input(FLOAT32, 1) if isinstance(node, Input) else None
     assert rebuilt(doubled(200, Input(FLOAT32, 0)), change) is doubled(200, Input(FLOAT32, 1))
     assert observed == [Input(FLOAT32, 0), *(doubled(n, Input(FLOAT32, 1)) for n in range(1, 201))]
+
+
+def test_constants__are_converted_as_arrays_are():
+    for dtype, other in itertools.product((BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8, UINT32), repeat=2):
+        for value in (0, 1, 2.75, 100, 127, 1e9) if dtype.is_float else (0, 1, 100, 127):
+            kept = np.asarray(value, dtype.numpy)
+            constant = converted(Constant(dtype, kept.item() if dtype.is_float else int(kept)), other)
+            assert constant.dtype is other
+            assert constant.value == convert(kept, other, dtype), (dtype, other, value)

@@ -129,3 +129,37 @@ def test_title__names_the_last_function(steps: tuple[Step, ...], inputs: int, ti
     dense = Operand(FLOAT32, (3, 1))
     result = inputs + len(steps) if steps else 0
     assert Nest((2, 3), frozenset(), (dense,) * inputs, 0, (dense,), steps, (result,)).title == title
+
+
+def expression(nest: Nest, number: int, names: tuple[str, ...]) -> tuple:
+    """A value of a nest as a tree, with names in place of its inputs and outputs."""
+    if number < nest.first_step:
+        return (names[number],)
+    step = nest.steps[number - nest.first_step]
+    return step.kind, step.name, step.dtype, *(expression(nest, operand, names) for operand in step.operands)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> Nest:
+    """Up to three inputs and outputs, and steps on any of the values before them."""
+    inputs, outputs = draw(st.integers(0, 3)), draw(st.integers(1, 3))
+    steps = []
+    for number in range(inputs + outputs, inputs + outputs + draw(st.integers(0, 4))):
+        operands = tuple(draw(st.integers(0, number - 1)) for _ in range(2))
+        steps.append(Step("alu", FLOAT32, operands, draw(st.sampled_from(("add", "multiply")))))
+    results = tuple(draw(st.integers(0, inputs + outputs + len(steps) - 1)) for _ in range(outputs))
+    return Nest((2,), frozenset(), (Operand(FLOAT32, (1,)),) * inputs, 0, (Operand(FLOAT32, (1,)),) * outputs,
+                tuple(steps), results)
+
+
+@given(bodies(), bodies())
+def test_joined_nest__computes_what_both_compute(first: Nest, second: Nest) -> None:
+    joined = first.joined_with(second)
+    assert len(joined.inputs) == len(first.inputs) + len(second.inputs)
+    named = [([f"{label} in {k}" for k in range(len(nest.inputs))], [f"{label} out {k}" for k in range(len(nest.outputs))])
+             for label, nest in (("a", first), ("b", second))]
+    (inputs_a, outputs_a), (inputs_b, outputs_b) = named
+    expected = [expression(nest, result, (*inputs, *outputs))
+                for nest, (inputs, outputs) in zip((first, second), named) for result in nest.results]
+    both = (*inputs_a, *inputs_b, *outputs_a, *outputs_b)
+    assert [expression(joined, r, both) for r in joined.results] == expected

@@ -425,3 +425,12 @@ def test_system__has_the_common_elements_of_two_accesses(start, step, other_step
     first = {(least, j) for j in range(6) if start + step * least == other_step * j}     # also beyond the range of i
     values = system.solved({i: (least, least)})
     assert values in first if first else values is None
+
+
+def test_small_boxes__overlap_if_they_share_a_byte():
+    ends = [(low, high) for low in range(3) for high in range(low + 1, 4)]
+    boxes = [(*partitions, *columns) for partitions in ends for columns in ends]
+    assert boxes_overlap((0, 1, 0, 1), (0, 1, 0, 1)) and len(boxes) == 36
+    for a, b in product(boxes, boxes):
+        shared = [max(a[k], b[k]) < min(a[k + 1], b[k + 1]) for k in (0, 2)]
+        assert boxes_overlap(a, b) == all(shared), (a, b)

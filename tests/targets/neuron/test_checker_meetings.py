@@ -114,6 +114,8 @@ def test_barriers_of_two_engines_that_nothing_orders__are_refused(monkeypatch):
                                     for one in stream]
     report = check_streams([replace(first, streams=streams_of_first), second])
     headlines = [error.headline for error in report.violations if isinstance(error, UnorderedMeetings)]
+    fix, = [error.advice[1] for error in report.violations if isinstance(error, UnorderedMeetings)]
+    assert "wait" in fix and "{" not in fix, fix
     assert len(headlines) == 1 and "CORE_BARRIER" in headlines[0], [str(error) for error in report.violations]
     assert headlines[0].endswith("synchronize with the same cores, and nothing orders them")
 
