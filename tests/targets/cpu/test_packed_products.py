@@ -354,12 +354,14 @@ def test_sizes_that_fill_no_panel(monkeypatch, depth, rows, columns, dtype, pair
     np.testing.assert_array_equal(kernel.on("jit")(a, b).astype(np.float32), expected.astype(np.float32))
 
 
-@pytest.mark.parametrize("rows, parts", [(128, 2), (112, 1), (106, 2), (67, 1)])
+@pytest.mark.parametrize("panels, more_rows, parts", [(8, 0, 2), (7, 0, 1), (6, 2, 2), (4, 3, 1)])
 @pytest.mark.parametrize("depth", [96, 101])
-def test_halves_of_rows__may_end_in_a_narrower_panel(monkeypatch, rows, parts, depth):
+def test_halves_of_rows__may_end_in_a_narrower_panel(monkeypatch, panels, more_rows, parts, depth):
+    tile = RegisterTile(8, 2)
+    rows = panels * tile.panel + more_rows              # of one or two tiles a panel, by the registers of the host
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "2")
-    monkeypatch.setattr(packed_products, "LEAST_HALVED", 64)
-    set_options(monkeypatch, "form-products", apart=1, high=1, tile_rows=8, tile_vectors=2)
+    monkeypatch.setattr(packed_products, "LEAST_HALVED", 4 * tile.panel)
+    set_options(monkeypatch, "form-products", apart=1, high=1, tile_rows=tile.rows, tile_vectors=tile.vectors)
     kernel = nki.jit(in_one_tile.__wrapped__)
     a, b = (RNG.standard_normal((depth, size)).astype(np.float32) for size in (rows, 333))
     text = listing(kernel.lower(a, b).module("nisa")).split("module {")[0]
