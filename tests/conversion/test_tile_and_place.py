@@ -37,13 +37,17 @@ N = RANDOM.integers(-2**31, 2**31, (7, 300), dtype=np.int32)
 
 
 def agrees(function, *arguments, tolerance=1e-5):
+    """Compare a graph's streams with JAX. Elements of a sum that cancel may be off by ``tolerance`` of a usual element,
+    or of 1."""
     expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
     text = jax.jit(function).lower(*arguments).as_text()
     got = simulate_linked(text, [np.asarray(a) for a in arguments])
     for one, other in zip(got, expected, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
-        np.testing.assert_allclose(one.astype(np.float64), np.asarray(other).astype(np.float64), rtol=tolerance,
-                                   atol=tolerance)
+        wide = np.asarray(other).astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        usual = np.sqrt(np.square(finite).mean()) if finite.size else 0
+        np.testing.assert_allclose(one.astype(np.float64), wide, rtol=tolerance, atol=tolerance * max(1, usual))
 
 
 @pytest.mark.parametrize("function, arguments", [
@@ -132,7 +136,7 @@ def test_tiles__fit_on_chip():
     lambda a: jax.lax.fori_loop(0, 3, lambda i, x: (x.T @ x)[:200, :200] * 1e-3 + x.T * i, a[:, :200]),
 ], ids=lambda value: str(value.__code__.co_firstlineno))
 def test_transposed_operands(function):
-    agrees(function, A, tolerance=2e-3)                 # products of products of 300 elements
+    agrees(function, A)
 
 
 def transformer_layer(x, wq, wk, wv, wo, up, down):
