@@ -47,6 +47,8 @@ settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=
 settings.register_profile("mutants", settings.get_profile("test"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
+MANY = 8                            # cases of a test, of which a slow host runs a share
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fuzz: a property test that `make fuzz` runs with many more examples")
@@ -61,16 +63,20 @@ def subject_of(item: pytest.Item) -> tuple[str, str]:
 
 
 def only_in_fuzz(items: list[pytest.Item]) -> set[pytest.Item]:
-    """The cases of tests marked ``share`` that ``make test`` leaves out, chosen at random, the same ones each time. Of the
-    same source files, or parameters, all tests run the same ones."""
+    """The cases that ``make test`` leaves out, chosen at random, the same ones each time: of tests marked ``share``, and
+    where ``NKI_MLIR_TEST_SHARE`` is above 1, of all tests with ``MANY`` cases. Of the same source files, or parameters, all
+    tests run the same ones."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("share"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    on_host = int(os.environ.get("NKI_MLIR_TEST_SHARE", "1"))
     left = set()
     for cases in tests.values():
-        cases.sort(key=lambda item: Random(Path(subject_of(item)[1]).name or item.name.partition("[")[2]).random())
-        left.update(cases[ceil(len(cases) / cases[0].get_closest_marker("share").args[0]):])
+        marker = cases[0].get_closest_marker("share")
+        share = (marker.args[0] if marker else 1) * (on_host if marker or len(cases) >= MANY else 1)
+        if share > 1:
+            cases.sort(key=lambda item: Random(Path(subject_of(item)[1]).name or item.name.partition("[")[2]).random())
+            left.update(cases[ceil(len(cases) / share):])
     return left
 
 

@@ -2,6 +2,7 @@
 // A product without loops is packed, too. The last rows and columns are narrower panels, the last block of the
 // summed axis is shorter; the result is rounded when its sums are complete. Where the host multiplies pairs, rows of 257
 // elements are copied to rows of 160 before registers transpose their words.
+// REQUIRES: avx512
 // RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=32K,2M,32M nki-opt --stablehlo-to-linalg --form-products="tile-rows=8 tile-vectors=2 pairs=0 amx=0 apart=1 high=1" %s | FileCheck %s
 // RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=32K,2M,32M nki-opt --stablehlo-to-linalg --form-products="tile-rows=8 tile-vectors=2 pairs=1 amx=0 apart=1 high=1" %s | FileCheck %s --check-prefix=%pairs
 

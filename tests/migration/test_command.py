@@ -319,7 +319,7 @@ def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
             "nl.finfo has no counterpart\n") in err and "left for a person" not in err
     assert [line for line in err.splitlines() if " on " in line and "the same values" in line] == [
         f"triangle on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
-    assert 'def triangle(x, scale=2.0):\n    """Rows below the diagonal."""\n    # kernel.py:12\n' in out and "nisa.tensor_copy_predicated(dst=" in out
+    assert 'def triangle(x, scale=2.0):\n    """Rows below the diagonal."""\n    # kernel.py:12\n' in out and "nisa.dma_copy(dst=kept[" in out
     assert "import nki.isa as nisa\n" in out and "nl.multiply(nl.load(x), 2))  # twice\n" in out
 
 

@@ -25,10 +25,10 @@ IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms",
 FURTHER_NAMES = ("addresses", "cells", "closures", "contributed", "decoders", "diffusion", "exercises", "experts", "factories", "flash_attention", "formulas", "gradients", "helpers",
                  "images", "inference", "memory", "models", "names", "norms", "operators", "options", "paging", "pools", "programs", "recurrences",
                  "rings", "scans", "sequences", "serving", "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
-FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(4), id=name) for name in FURTHER_NAMES]
+FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(6), id=name) for name in FURTHER_NAMES]
 # In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")
-FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.share(3), id=f"{name}-{on}")
+FURTHER_ON_EXECUTORS = [pytest.param(KERNELS / f"{name}.py", on, marks=pytest.mark.share(6), id=f"{name}-{on}")
                         for k, name in enumerate(FURTHER_NAMES)
                         for on in (OTHER_EXECUTORS if FUZZ else OTHER_EXECUTORS[k % 3:][:1])]
 LAUNCHES, LAYERS, CONTAINERS = (KERNELS / f"{name}.py" for name in ("launches", "layers", "containers"))    # with NumPy's values
