@@ -47,6 +47,7 @@ def agrees(function, *arguments, tolerance=1e-5):
         wide = np.asarray(other).astype(np.float64)
         finite = wide[np.isfinite(wide)]
         usual = np.sqrt(np.square(finite).mean()) if finite.size else 0
+        # Terms of a usual element's size cancel in elements near 0.
         np.testing.assert_allclose(one.astype(np.float64), wide, rtol=tolerance, atol=tolerance * max(1, usual))
 
 
