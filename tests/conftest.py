@@ -66,14 +66,14 @@ def only_in_fuzz(items: list[pytest.Item]) -> set[pytest.Item]:
     """The cases that ``make test`` leaves out, chosen at random, the same ones each time: of tests marked ``share``, and
     where ``NKI_MLIR_TEST_SHARE`` is above 1, of all tests with ``MANY`` cases. Of the same source files, or parameters, all
     tests run the same ones."""
-    tests: dict[str, list[pytest.Item]] = {}
+    tests: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        marker = item.get_closest_marker("share")           # a test may have cases with and without it
+        tests.setdefault((item.nodeid.partition("[")[0], marker.args[0] if marker else 1), []).append(item)
     on_host = int(os.environ.get("NKI_MLIR_TEST_SHARE", "1"))
     left = set()
-    for cases in tests.values():
-        marker = cases[0].get_closest_marker("share")
-        share = (marker.args[0] if marker else 1) * (on_host if marker or len(cases) >= MANY else 1)
+    for (_, of_marker), cases in tests.items():
+        share = of_marker * (on_host if of_marker > 1 or len(cases) >= MANY else 1)
         if share > 1:
             cases.sort(key=lambda item: Random(Path(subject_of(item)[1]).name or item.name.partition("[")[2]).random())
             left.update(cases[ceil(len(cases) / share):])
