@@ -296,6 +296,7 @@ WIDE_OUTPUT = widen_tiles.with_wide_output
 SIZES = trim_tiles.read_sizes
 TABLE_OF, FIT_OF = tabulated.table_of, fitted.fit_of
 CONVERTED = widen_factors.WidenFactors.converted
+RUNS = 20                           # of a fault, of which at least one shows it
 FAULTS: dict[str, tuple[object, str, Any, Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
     "forward-constants": ("passes.forward_constants", "is_only_writer", lambda *_: True, filled_twice),
@@ -370,7 +371,8 @@ def test_seeded_fault__changes_values(name: str, monkeypatch: pytest.MonkeyPatch
     target, answer, fault, kernel = FAULTS[name]
     assert agrees()
     monkeypatch.setattr(f"nki_mlir.targets.cpu.{target}.{answer}", fault)
-    assert not agrees()
+    # Threads that other processes delay may run in the right order by chance.
+    assert any(not agrees() for _ in range(RUNS))
 
 
 def gathered(table, index):
