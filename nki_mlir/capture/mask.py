@@ -170,7 +170,7 @@ def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
     remainder, divisor = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
     if not remainder.is_multiple_of(divisor):
         return c, remainder, equal
-    if equal and remainder.const % divisor:                   # holds nowhere
+    if equal and remainder.const % divisor:             # holds nowhere
         return 1, remainder * 0 - index.shape[axis], False
     return c // divisor, remainder.quotient(divisor), equal
 

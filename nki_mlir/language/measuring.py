@@ -6,7 +6,8 @@ The kernel is also run once, so that its outputs are well defined.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from nki_mlir.alone import alone
 from nki_mlir.capture.tracebacks import without_internal_frames
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.compiled_files import trace_of
@@ -31,6 +33,12 @@ SOURCE = ("simulated on a timed model of the machine, which is deterministic: al
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 
 M = TypeVar("M", bound="MeasuredKernel")
+
+
+class FileOfCall(NkiMlirError):
+    code = "NKI-FILE-OF-CALL"
+    message = "a call of {kernel} cannot write {file}: {reason}"
+    fix = "create the folder first, or name a file that can be written"
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,8 @@ class MeasuredKernel(Kernel):
             return self.inline(arguments, keywords)
         arguments, keywords = with_arrays(arguments, keywords)
         for folder in self.folders():
-            folder.mkdir(parents=True, exist_ok=True)
+            with writing(self.__name__, folder):
+                folder.mkdir(parents=True, exist_ok=True)
         if framework_of(arguments, keywords) is None:
             compiled = self.specialize(self.bind(arguments, keywords, is_array, describe_array))
         else:
@@ -136,17 +145,32 @@ class MeasuredKernel(Kernel):
         """Write the module and the compiled kernel of one call to files. The caller does so before the kernel runs, so
         that the files exist even if the run fails."""
         if self.artifacts_dir is not None:
-            write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
+            write(self.__name__, Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
-            write_file(Path(self.save_neff_name), pack_kernel(compiled.optimized.streams))
+            write(self.__name__, Path(self.save_neff_name), pack_kernel(compiled.optimized.streams))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         """Write the files of one call that contain its time."""
         if self.save_trace_name:
-            write_file(Path(self.save_trace_name), trace_of(compiled))
+            write(self.__name__, Path(self.save_trace_name), trace_of(compiled))
         if self.profile is not None:
             profile.write_profile(compiled.optimized.profile, Path(self.profile))
+
+
+@contextmanager
+def writing(kernel: str, file: Path) -> Iterator[None]:
+    """Raise ``FileOfCall`` if the ``with`` block cannot write a file or create a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise FileOfCall(kernel=kernel, file=file, reason=error.strerror).here() from None
+
+
+def write(kernel: str, file: Path, data: str | bytes) -> None:
+    """Write a file of a kernel's call. Raise ``FileOfCall`` if that is not possible."""
+    with writing(kernel, file):
+        write_file(file, data)
 
 
 def report_of(compiled: Specialization) -> str:
@@ -172,15 +196,16 @@ class ProfiledKernel(MeasuredKernel):
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        write_file(Path(self.working_directory) / self.save_neff_name, pack_kernel(compiled.optimized.streams))
+        file = Path(self.working_directory) / self.save_neff_name
+        write(self.__name__, file, pack_kernel(compiled.optimized.streams))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         folder, report = Path(self.working_directory), report_of(compiled)
         profile.write_profile(compiled.optimized.profile, folder)
         for execution, name in self.traces().items():
-            write_file(folder / name, trace_of(compiled, execution))
-            write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)
+            write(self.__name__, folder / name, trace_of(compiled, execution))
+            write(self.__name__, folder / "json_reports" / f"{Path(name).stem}.json", report)
 
     def traces(self) -> dict[int, str]:
         """Return the trace file of each traced execution, by number: every ``profile_nth`` of ``num_execs``

@@ -11,6 +11,7 @@ from nki_mlir.cli import run
 from nki_mlir.cli.standins import neuron_profile
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import nki
+from nki_mlir.language.measuring import FileOfCall
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.format.artifacts import digest_of, unpack_kernel, unpack_trace
 
@@ -79,6 +80,18 @@ def test_one_answer_everywhere(tmp_path, capsys):
     summary = json.loads((tmp_path / "profile" / "json_reports" / "profile.json").read_text())
     assert summary["total_time"] == figures["total_ns"] / 1e9
     assert summary["busy_ns"] == figures["busy_ns"] and summary["hbm_bytes"] == figures["hbm_bytes"]
+
+
+@pytest.mark.parametrize("decorator", [nki.benchmark, nki.baremetal])
+@pytest.mark.parametrize("option", ["save_neff_name", "save_trace_name", "artifacts_dir"])
+def test_a_file_that_cannot_be_written__is_named(decorator, option, tmp_path):
+    (tmp_path / "file").write_text("")
+    name = str(tmp_path / "file" / "inside")
+    with pytest.raises(FileOfCall) as raised:
+        decorator(exponential, **{option: name})(DATA)
+    assert raised.value.headline == f"a call of exponential cannot write {name}: Not a directory"
+    assert "fix: create the folder first" in str(raised.value)
+    assert raised.value.at.file == __file__ and (tmp_path / "file").read_text() == ""
 
 
 def test_baremetal_runs_the_kernel():

@@ -11,7 +11,7 @@ from ..dialects.samples import SAMPLES
 
 
 class RecordedRows:
-    """Rows that note the nests and fills which they are asked for."""
+    """Rows that record the nests and fills that a fold emits."""
 
     def __init__(self):
         self.nests, self.fills, self.folds = [], [], []
