@@ -29,7 +29,7 @@ func.func @product(%a: memref<128x16xbf16, "hbm"> {nki.name = "a"}, %b: memref<1
 // CHECK:       %[[ROW:.*]] = arith.muli %[[M]], %c512_i64
 // CHECK:       %[[TO:.*]] = llvm.getelementptr %[[C]][%[[ROW]]]
 // CHECK:       %[[OLD:.*]] = llvm.load %[[TO]] {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xf32>
-// CHECK:       %[[TILE:[a-z0-9]+]]:{{[0-9]+}} = scf.for %[[K:[a-z0-9]+]] = %c0_i64 to %c128_i64 step %c1_i64
+// CHECK:       %[[TILE:[a-z0-9]+]]:{{[0-9]+}} = scf.for %[[K:[a-z0-9]+]] = %c0_i64 to %c128_i64 step %c4_i64
 // CHECK-SAME:      iter_args(%[[SUM:[a-z0-9]+]] = %[[OLD]], %[[NEIGHBOR:[a-z0-9]+]] =
 // A number of A for each row, times vectors of B, added to the row's vectors.
 // CHECK:         %[[COLUMN:.*]] = llvm.getelementptr %[[A]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, i16
@@ -39,6 +39,13 @@ func.func @product(%a: memref<128x16xbf16, "hbm"> {nki.name = "a"}, %b: memref<1
 // CHECK:         %[[X:.*]] = vector.broadcast %{{.*}} : f32 to vector<[[LANES]]xf32>
 // CHECK-NEXT:    %[[FIRST:.*]] = math.fma %[[X]], %{{.*}}, %[[SUM]] : vector<[[LANES]]xf32>
 // CHECK-NEXT:    %[[SECOND:.*]] = math.fma %[[X]], %{{.*}}, %[[NEIGHBOR]] : vector<[[LANES]]xf32>
-// CHECK:         scf.yield %[[FIRST]], %[[SECOND]],
+// The other three positions of an iteration add to these sums, in order.
+// CHECK:         %[[THIRD:.*]] = math.fma %{{.*}}, %{{.*}}, %[[FIRST]] : vector<[[LANES]]xf32>
+// CHECK-NEXT:    %[[FOURTH:.*]] = math.fma %{{.*}}, %{{.*}}, %[[SECOND]] : vector<[[LANES]]xf32>
+// CHECK:         %[[FIFTH:.*]] = math.fma %{{.*}}, %{{.*}}, %[[THIRD]] : vector<[[LANES]]xf32>
+// CHECK-NEXT:    %[[SIXTH:.*]] = math.fma %{{.*}}, %{{.*}}, %[[FOURTH]] : vector<[[LANES]]xf32>
+// CHECK:         %[[TOTAL:.*]] = math.fma %{{.*}}, %{{.*}}, %[[FIFTH]] : vector<[[LANES]]xf32>
+// CHECK-NEXT:    %[[NEXT:.*]] = math.fma %{{.*}}, %{{.*}}, %[[SIXTH]] : vector<[[LANES]]xf32>
+// CHECK:         scf.yield %[[TOTAL]], %[[NEXT]],
 // CHECK:       llvm.store %[[TILE]]#0, %[[TO]]
 // CHECK:       llvm.store %[[TILE]]#1

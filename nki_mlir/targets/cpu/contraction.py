@@ -23,7 +23,8 @@ VECTORS = 2                         # vectors and rows of the register tile, whi
 ROWS = {16: 8, 8: 6, 4: 6}
 MOST_LINES = 32                     # most cache lines of the next panel that a tile prefetches
 PAIR_LANES = 16                     # words of two bfloat16 in the register of the instruction that multiplies pairs
-UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
+UNROLLED = 4                        # positions of the summed axis in an iteration
+LEAST_UNROLLED = 32                 # least positions of a sum whose code is unrolled: it takes longer to compile
 MOST_UNROLLED = 8                   # most positions in an iteration that prefetches the next factor
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
@@ -166,7 +167,8 @@ class Contraction:
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]
         self.summed = sorted(nest.reduced)
         self.positions: dict[int, Value] = {}       # positions of the outer loops, by axis
-        self.unrolled = prefetched_positions(nest) if self.ahead else UNROLLED if self.panels is not None else 1
+        is_long = self.panels is not None or nest.extents[self.summed[-1]] >= LEAST_UNROLLED
+        self.unrolled = prefetched_positions(nest) if self.ahead else UNROLLED if is_long else 1
         self.next_line: Value | None = None         # bytes to the line that a tile prefetches in an iteration
 
     def emit(self, pointers: Sequence[Value]) -> None:
