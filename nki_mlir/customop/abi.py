@@ -44,7 +44,7 @@ class Counters(ctypes.Structure):
                                              "refills", "stream_elements", "tcm_accesses")]
 
     def __repr__(self) -> str:
-        counts = ((name, getattr(self, name)) for name, _ in self._fields_)
+        counts = ((field[0], getattr(self, field[0])) for field in self._fields_)
         return f"Counters({', '.join(f'{name}={count}' for name, count in counts if count)})"
 
 
