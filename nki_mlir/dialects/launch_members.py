@@ -35,7 +35,8 @@ class FewerRanks(Unsupported):
 
     def __init__(self, operation: str, members: tuple[int, ...], running: int) -> None:
         super().__init__(feature=f"{operation} between {len(members)} ranks in a kernel that runs on {running} ranks",
-                         instead="run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
+                         instead="run the ranks together: in JAX call the kernel in jax.shard_map on as many devices, "
+                                 "otherwise use nki_mlir.language.current.simulator.simulate_ranks")
         self.count = max(members) + 1
 
 

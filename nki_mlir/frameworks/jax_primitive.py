@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from math import prod
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from jax.interpreters import ad, batching, mlir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.debug_output import write_when_lowered
 from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.rank_calls import CalleeOfRanks, of_ranks
 from nki_mlir.frameworks.registry import Callee, run_on_arrays, storage
 from nki_mlir.frameworks.xla_handler import Handler, UnsupportedFfi, handler
 from nki_mlir.graph.custom_call import TARGETS
@@ -32,20 +34,31 @@ class KernelNotDifferentiable(NkiMlirError, NotImplementedError):
     fix = "wrap the call in a function with jax.custom_vjp and give it a forward and a backward rule"
 
 
+Axes = tuple[tuple[str, int], ...]
 nki_call = core.Primitive("nki_call")
 nki_call.multiple_results = True
 
 
 def bind(callee: Callee, operands: Sequence[object]) -> list[jax.Array]:
     """Emit the custom call of a kernel and return all of its results."""
-    return nki_call.bind(*varying_alike(operands), callee=callee, func=callee.record.name, grid=callee.record.grid)
+    axes = axes_of_ranks() if callee.record.depends_on_rank else ()
+    return nki_call.bind(*varying_alike(operands, [name for name, _ in axes]), callee=callee, func=callee.record.name,
+                         grid=callee.record.grid, rank_axes=axes)
 
 
-def varying_alike(operands: Sequence[object]) -> Sequence[object]:
+def axes_of_ranks() -> tuple[tuple[str, int], ...]:
+    """Return the names and sizes of the mesh axes over which ``shard_map`` divides the program, outermost first; the
+    position on them is the rank."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return tuple((name, mesh.shape[name]) for name, kind in zip(mesh.axis_names, mesh.axis_types)
+                 if kind == jax.sharding.AxisType.Manual)
+
+
+def varying_alike(operands: Sequence[object], more: Sequence[str] = ()) -> Sequence[object]:
     """Make all operands vary over the same axes of the mesh under ``shard_map``: all axes over which one of them
-    varies."""
+    varies, and ``more``."""
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
-    all_axes = frozenset().union(*axes)
+    all_axes = frozenset(more).union(*axes)
     lax: Any = jax.lax              # JAX 0.6 has ``pvary``
     vary = partial(lax.pcast, to="varying") if hasattr(lax, "pcast") else lax.pvary
     return [o if varies == all_axes else vary(o, tuple(sorted(all_axes - varies))) for o, varies in zip(operands, axes)]
@@ -58,7 +71,7 @@ def varying(kind: object) -> frozenset[str]:
 
 @nki_call.def_abstract_eval
 def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[jax.core.ShapedArray]:
-    shapes = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
+    shapes = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.results]
     if not operands or not varying(operands[0]):
         return shapes
     inside = jax.sharding.NamedSharding(operands[0].sharding.mesh, jax.sharding.PartitionSpec())
@@ -142,7 +155,9 @@ def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: obje
     return results
 
 
-def _lower_cpu(context: Any, *operands: object, callee: Callee, **shown: object) -> Any:
+def _lower_cpu(context: Any, *operands: object, callee: Callee, rank_axes: Axes, **shown: object) -> Any:
+    if rank_axes:
+        return mlir.lower_fun(partial(_run_all_ranks, callee, rank_axes), multiple_results=True)(context, *operands)
     registered = registered_handler()
     if registered is None:
         return mlir.lower_fun(lambda *arrays: _call_back(callee, arrays), multiple_results=True)(context, *operands)
@@ -151,7 +166,29 @@ def _lower_cpu(context: Any, *operands: object, callee: Callee, **shown: object)
     rule = jax.ffi.ffi_lowering(callee.record.target, **_properties(callee))
     # The handler relies on the order: attributes arrive sorted by name.
     return rule(context, *operands, kernel_id=np.int64(callee.number), kernel_key=callee.record.key,
-                kernel_on=callee.on, kernel_record=callee.record.config)
+                kernel_on=callee.on, kernel_record=callee.record.config,
+                **({"kernel_ranks": str(callee.ranks)} if isinstance(callee, CalleeOfRanks) else {}))
+
+
+def _run_all_ranks(callee: Callee, axes: Axes, *operands: Any) -> list[Any]:
+    """Run a kernel of ranks that meet: the first device gets the operands of all, runs the ranks, and sends each device
+    its results. Every device raises the error of a rank."""
+    names, lax = tuple(name for name, _ in axes), jax.lax
+    ranks = prod(size for _, size in axes)
+    together = of_ranks(callee, ranks)
+    stacked = [lax.all_gather(o, names) for o in operands]
+    rank = lax.axis_index(names)
+    nothing = jax.numpy.broadcast_to(rank * 0, (ranks,))        # varies over the axes, as the results do
+
+    def run(error: Any) -> list[jax.Array]:
+        return nki_call.bind(*stacked, error, callee=together, func=callee.record.name, grid=callee.record.grid,
+                             rank_axes=())
+
+    def wait(error: Any) -> list[jax.Array]:
+        return [jax.numpy.broadcast_to(error[0].astype(storage(r)), r.shape) for r in together.results]
+    sent = lax.cond(rank == 0, run, wait, nothing)
+    *results, error = [lax.all_to_all(r, names, 0, 0, tiled=True)[0] for r in sent]
+    return lax.cond(error != 0, lambda: [r[0] for r in run(nothing + error)[:-1]], lambda: results)
 
 
 def _properties(callee: Callee) -> dict[str, Any]:
@@ -195,5 +232,5 @@ def _finish(running: Handler) -> None:
 
 def _call_back(callee: Callee, arrays: Sequence[object]) -> list[object]:
     """Run the kernel through ``jax.pure_callback``."""
-    shapes = [jax.ShapeDtypeStruct(r.shape, storage(r)) for r in callee.record.results]
+    shapes = [jax.ShapeDtypeStruct(r.shape, storage(r)) for r in callee.results]
     return jax.pure_callback(lambda *values: run_on_arrays(callee, values), shapes, *arrays)

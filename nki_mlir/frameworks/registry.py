@@ -25,7 +25,7 @@ from nki_mlir.analysis.effects import ArgumentEffects
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.process_state import once
-from nki_mlir.graph.custom_call import CallForm, KernelRecord, effects_of, read_record
+from nki_mlir.graph.custom_call import CallForm, KernelRecord, Slot, effects_of, read_record
 from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.call_cache import CachedCall
 from nki_mlir.language.eager_run import executed
@@ -101,6 +101,21 @@ class Callee:
     def number(self) -> int:
         """The key's first 15 hexadecimal digits as a number (60 bits)."""
         return int(self.key[:15], 16)
+
+    @property
+    def operands(self) -> list[ArgumentSpec]:
+        """The buffers that are operands of the call."""
+        return self.record.operands
+
+    @property
+    def results(self) -> list[ArgumentSpec]:
+        """The buffers that are results of the call."""
+        return self.record.results
+
+    @property
+    def sources(self) -> list[Slot]:
+        """Where each address of the entry's data comes from: ("operand", n) or ("result", n)."""
+        return [self.record.form.source(slot) for slot in self.record.slots]
 
     @exclusive_property
     def entry(self) -> NativeEntry:
@@ -288,9 +303,9 @@ def run_on_arrays(callee: Callee, arrays: Sequence[object]) -> list[np.ndarray]:
     """Run a callee on its operands and return new arrays with all results of the call."""
     record = callee.record
     operands = [np.asarray(v, order="C") for v in arrays]
-    results = [np.zeros(r.shape, storage(r)) for r in record.results]
+    results = [np.zeros(r.shape, storage(r)) for r in callee.results]
     for operand, result in record.form.aliases.items():
         results[result][...] = operands[operand]
     memory = {"operand": operands, "result": results}
-    callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
+    callee.entry([memory[kind][n].ctypes.data for kind, n in callee.sources])
     return results

@@ -20,6 +20,7 @@ import numpy as np
 from nki_mlir.bindings import ir, load
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.rank_calls import of_ranks
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.dtypes import DType
@@ -104,14 +105,13 @@ class Handler:
 
     def describe(self, callee: Callee) -> np.ndarray:
         """Return the callee's description as 64-bit words, in the layout that ``xla_handler.mlir`` reads."""
-        record = callee.record
         buffers = self.array([(DATA_TYPE[a.dtype], prod(a.shape))           # type: ignore[index]
-                              for a in (*record.operands, *record.results)])
-        sources = map(record.form.source, record.slots)
-        order = self.array([n + len(record.operands) * (kind == "result") for kind, n in sources])
-        clear = self.array([clear_bytes(callee, n) for n in range(len(record.results))])
-        key = np.frombuffer(record.key.encode(), np.int64)
-        return self.array([callee.entry.address, len(record.operands), len(record.results), buffers.ctypes.data,
+                              for a in (*callee.operands, *callee.results)])
+        operands, results = len(callee.operands), len(callee.results)
+        order = self.array([n + operands * (kind == "result") for kind, n in callee.sources])
+        clear = self.array([clear_bytes(callee, n) for n in range(results)])
+        key = np.frombuffer(callee.record.key.encode(), np.int64)
+        return self.array([callee.entry.address, operands, results, buffers.ctypes.data,
                            len(order), order.ctypes.data, clear.ctypes.data, *key])
 
     def array(self, values: list[object]) -> np.ndarray:
@@ -153,6 +153,8 @@ class Handler:
         if "kernel_record" not in attributes:
             raise UnknownKernel(what="it carries no kernel_record")
         callee = callee_from(attributes["kernel_record"], attributes.get("kernel_on", "jit"))
+        if (ranks := attributes.get("kernel_ranks")) is not None:
+            callee = of_ranks(callee, int(ranks))
         if callee.record.key != attributes.get("kernel_key"):
             raise UnknownKernel(what="its kernel_key does not belong to its kernel_record")
         if callee.number != number:
@@ -169,9 +171,11 @@ class UnknownKernel(NkiMlirError):
 def clear_bytes(callee: Callee, result: int) -> int:
     """Return the bytes of a result that must be zero before the kernel runs: all of them, or 0."""
     record = callee.record
-    if result in record.form.aliases.values() or not record.starts_from_zero(record.form.results[result]):
+    if result >= len(record.results) or result in record.form.aliases.values():
         return 0
-    spec = record.results[result]
+    if not record.starts_from_zero(record.form.results[result]):
+        return 0
+    spec = callee.results[result]
     assert isinstance(spec.dtype, DType)
     return prod(spec.shape) * spec.dtype.itemsize
 

@@ -141,6 +141,11 @@ class KernelRecord:
         """Return whether the kernel exchanges data with other ranks."""
         return any('over = "ranks"' in text or '"nisa.permute"' in text for _, text in self.variants)
 
+    @cached_property
+    def depends_on_rank(self) -> bool:
+        """Return whether the kernel exchanges data with other ranks, or asks for its rank."""
+        return self.has_collectives or any('"nisa.rank_id"' in text for _, text in self.variants)
+
     @property
     def program(self) -> Callable[..., None] | None:
         """``run(inputs, shared)`` of a call that is not compiled from modules, else None."""
