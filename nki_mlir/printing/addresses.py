@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, dense
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, dense, joined_dims
 from nki_mlir.dialects.nisa.dynamic_access import OnChip, PatternAddressed, RunTimeIndexed
 from nki_mlir.dialects.nisa.indirect import DataAddressed, RowAddressed
 from nki_mlir.dialects.op import Op
@@ -128,14 +128,14 @@ def address_of(text: KernelText, op: DataAddressed) -> RunTimeAddress:
 def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], int, int, Tile]:
     """Return an index below an extent to which positions of the piece are added: (start, steps, scale, extent, index).
     """
-    table, counts = op.table, op.piece.shape
+    counts = op.piece.shape
     if len(op.scales) != 1:
         raise Unprintable(what="a tile with two dimensions that are indexed at run time",
                           fix="compute one index of both")
-    if not _is_contiguous(op, table):
+    extent, (low, high) = op.extents[0], op.first.interval(op.ranges, counts)
+    if (in_tensor := _in_tensor(op, (-low, extent - 1 - high))) is None:
         raise Unprintable(what="a part of a tile that is indexed at run time", fix="index the complete tile")
-    (scale,), (extent,) = op.scales, op.extents
-    low, high = op.first.interval(op.ranges, counts)
+    position, scale = in_tensor
     index = op.offset
     if low != high and op.mode == "skip":
         raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row its own index")
@@ -145,7 +145,6 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
         shown, index = text.tile(op, index), text.temporary(index.shape, index.dtype, SBUF, name="moved")
         text.write(f"nisa.tensor_scalar(dst={text.tile(op, index)}, data={shown}, op0=nl.add, "
                    f"operand0={float(low)})")
-    position = op.position
     steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
     start = replace(position, axes=()).plus(Linear(-scale * low))
     if steps[0] and counts[0] > 1 and prod(index.shape) > 1 and not isinstance(op, OnChip):
@@ -172,10 +171,21 @@ def _piece_index(text: KernelText, op: Op, index: Tile, scale: int, position: Li
     return piece
 
 
-def _is_contiguous(op: RunTimeIndexed, table: Tile) -> bool:
-    """Return whether a table is contiguous: on chip within each partition, in HBM as one block."""
-    first = int(isinstance(op, OnChip))
+def _in_tensor(op: RunTimeIndexed, index: tuple[int, int]) -> tuple[Linear, int] | None:
+    """Return the position of an element and the scale of the index, which count the elements of the table row by row,
+    in elements of its tensor. ``index``: the least and the greatest index. None if the rows of a table on chip are not
+    contiguous, or if an element's row follows only from the number at run time."""
+    table, first, symbol = op.table, int(isinstance(op, OnChip)), len(op.symbols)
     if table.on_chip and not first and prod(table.shape[1:]) != table.row:
-        return False
-    return all(n == 1 or a == b for n, a, b in zip(table.shape[first:], table.strides[first:],
-                                                   dense(table.shape[first:])))
+        return None
+    dims = joined_dims(zip(table.strides[first:], table.shape[first:])) or ((1, 1),)
+    ranges = (*op.ranges, index)
+    remaining, total = op.position.plus(Linear(symbols=((symbol, op.scales[0]),))), Linear()
+    for (stride, _), unit in zip(dims, dense([count for _, count in dims])):
+        along = Linear(remaining.const // unit, *(tuple((key, int(c / unit)) for key, c in terms)
+                                                  for terms in (remaining.symbols, remaining.axes)))
+        remaining, total = remaining.plus(along, -unit), total.plus(along, stride)
+        low, high = remaining.interval(ranges, op.piece.shape)
+        if low < 0 or high >= unit:
+            return None
+    return total.substitute(symbol, 0), dict(total.symbols).get(symbol, 0)

@@ -46,11 +46,14 @@ class IndexText:
     def __str__(self) -> str:
         if self.text:
             return self.text
-        parts = [f"{c} * {atom}" if abs(c) != 1 else atom if c > 0 else f"-{atom}" for atom, c in self.terms]
-        parts = [f"{atom} * {c}" if c > 1 else part for part, (atom, c) in zip(parts, self.terms)]
+        parts = [(c, atom if abs(c) == 1 else f"{atom} * {abs(c)}") for atom, c in self.terms]
         if self.const or not parts:
-            parts.append(str(self.const))
-        return " + ".join(parts).replace("+ -", "- ")
+            parts.append((self.const, str(abs(self.const))))
+        if parts[0][0] < 0:                         # a sum begins with what it adds, not with what it subtracts
+            parts.sort(key=lambda part: part[0] < 0)
+        first, *following = parts
+        sign = "-" if first[0] < 0 else ""
+        return f"{sign}{first[1]}" + "".join(f" {'-' if c < 0 else '+'} {part}" for c, part in following)
 
     @property
     def opposite(self) -> "IndexText | None":

@@ -184,24 +184,28 @@ def _boxed(dims: Dims, extents: Sequence[int], start: Linear, ranges: Ranges) ->
         parts.append((count, step))
     if pending:
         return None
-    slices = [AxisSlice(origin, count, step, extent)
-              for origin, (count, step), extent in zip(_origins(start, strides), parts, extents)]
-    return slices if all(_inside(s, ranges) for s in slices) else None
+    for origins in (_origins(start, strides, nearest) for nearest in (False, True)):
+        slices = [AxisSlice(origin, count, step, extent)
+                  for origin, (count, step), extent in zip(origins, parts, extents)]
+        if all(_inside(s, ranges) for s in slices):
+            return slices
+    return None
 
 
-def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:
-    """Return where the slice of each axis begins: each term goes to the outermost axes whose strides divide it."""
+def _origins(start: Linear, strides: Sequence[int], nearest: bool) -> list[Linear]:
+    """Return where the slice of each axis begins: each term goes to the outermost axes whose strides divide it. What
+    remains for the inner axes has the sign of the term or, with ``nearest``, is the smallest: 78 is 2 * 40 - 2."""
     consts, terms = [], [[] for _ in strides]         # type: ignore[var-annotated]
     remainder = start.const
     for stride in strides:
         quotient, remainder = divmod(remainder, stride)
         consts.append(quotient)
     for position, c in start.symbols:
-        term_remainder = abs(c)
         for k, stride in enumerate(strides):
-            quotient, term_remainder = divmod(term_remainder, stride)
+            quotient = (c + stride // 2) // stride if nearest else int(c / stride)
+            c -= quotient * stride
             if quotient:
-                terms[k].append((position, quotient if c > 0 else -quotient))
+                terms[k].append((position, quotient))
     return [Linear(const, tuple(of)) for const, of in zip(consts, terms)]
 
 

@@ -445,3 +445,21 @@ def test_addresses_that_only_the_order_of_the_text_allows():
     expected = np.stack([ROWS, np.where(np.arange(6) < 2, ROWS + 1, 1)])
     for executor in EXECUTORS:
         np.testing.assert_array_equal(one_address_twice.on(executor)(ROWS), expected)
+
+
+def test_rows_that_indices_start_inside_a_row_are_printed_again():
+    """The rows of the pattern that the text indexes overlap: each begins an element after the one before."""
+    @beta.jit
+    def gathered(x, index):
+        out = beta_language.ndarray((8, 6), x.dtype, buffer=beta_language.shared_hbm)
+        p, f = beta_language.arange(8)[:, None], beta_language.arange(6)[None, :]
+        rows = beta_language.load(index)
+        beta_language.store(out, beta_language.load(x[rows, p + f]))
+        return out
+    x, index = np.arange(32 * 20, dtype=np.float32).reshape(32, 20), np.arange(8, dtype=np.int32)[:, None] * 3
+    text = printed(gathered, [x, index], keep_placement=True)
+    again = reread(text)
+    assert "ap([[1, " in text and printed(again, [x, index], keep_placement=True) == text
+    expected = np.stack([x[row, p:p + 6] for p, row in enumerate(index[:, 0])])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(x, index), expected)

@@ -68,6 +68,10 @@ TEXTS = {
         p, f = nl.arange(64)[:, None, None], nl.arange(96)[None, None, :]
         chosen = nisa.affine_select(pred=p >= f, on_true_tile=square, on_false_value=0.0)
         nl.store(out, chosen.reshape((64, 96)))""",
+    "single elements of a diagonal that steps backwards": """
+        p, f = nl.arange(3)[:, None], nl.arange(7)[None, :]
+        nl.store(out, tile)
+        nl.store(out[p * 2, 28 - f * 2], nl.copy(tile[0:3, 0:7]), mask=p == f)""",
     "a transpose by DMA": """
         half = nl.copy(tile, dtype=nl.bfloat16)
         kept = nl.ndarray((2, 64, 96), nl.bfloat16, buffer=nl.private_hbm)
