@@ -22,7 +22,9 @@ from nki_mlir.analysis.dead_code import ancestor_in
 from nki_mlir.analysis.repeats import Item, Steps
 from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.creation import compared, constant
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.meeting import SendrecvOp
+from nki_mlir.dialects.op import REGISTERS
 
 Program = list[Item[Operation]]
 Partners = dict[Item[Operation], Item[Operation]]                   # operations of the first program -> of the second
@@ -195,7 +197,14 @@ def write_branches(alignment: ProgramAlignment, program_id: Value, around: dict[
             write_branches(inner, program_id, values)
     last = alignment.branches[-1].before
     for allocation in [op.operation for op in last.block.operations if op.operation.name == "memref.alloc"]:
-        _allocate_at_use(allocation)
+        if not _has_registers(allocation.results[0]):
+            _allocate_at_use(allocation)
+
+
+def _has_registers(buffer: Value) -> bool:
+    """Return whether a buffer stands for registers of an engine, which all iterations of a loop share."""
+    users = [read_op(use.owner.operation) for use in buffer.uses if is_tile_op(use.owner.operation)]
+    return any(tile.handle == buffer for op in users for field, tile in op.operands() if field.name in REGISTERS)
 
 
 def _allocate_at_use(allocation: Operation) -> None:

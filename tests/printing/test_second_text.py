@@ -236,6 +236,16 @@ LAUNCHES = {
         total = nl.all_reduce(tile, op=np.add, program_axes=0)
         total[...] = nl.add(total, sums[0:64, :])
         nl.store(out[g], total)"""),
+    "registers of an engine that iterations with a branch share": (2, """
+        for i in nl.sequential_range(3):
+            part, largest = nl.load(x[:, nl.ds(i * 32, 32)]), nl.zeros((64, 1), nl.float32)
+            chosen = nisa.range_select(
+                on_true_tile=part, comp_op0=np.greater, comp_op1=np.less, bound0=part[:, 0:1], bound1=part[:, 1:2],
+                reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_op=np.max, reduce_res=largest)
+            if g == 1:
+                tile[:, nl.ds(i * 32, 32)] = nl.exp(part)
+            tile[:, nl.ds(i * 32, 1)] = nl.add(largest, 1.0)
+        nl.store(out[g], tile)"""),
     "a loop of a branch": (2, """
         for i in nl.affine_range(3):
             if g > 0:
