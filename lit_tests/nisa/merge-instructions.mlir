@@ -51,6 +51,24 @@ func.func @rows() {
   return
 }
 
+// Sums of one element each have no order either. Sums of several stay, because other extents may have another order.
+#one0 = #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [0, 1]]>
+#one1 = #nki.access<bf16, affine_map<() -> (0, 128)>, [[1, 128], [0, 1]]>
+// CHECK-LABEL: func.func @sums(
+// CHECK:         "nisa.tensor_reduce"(%[[S:.*]], %[[X:.*]]) {access = [#nki.access<f32, #{{.*}}, {{\[\[}}1, 128], [2, 2], [1, 1]]>, #nki.access<bf16, #{{.*}}, {{\[\[}}1, 128], [128, 2], [0, 1]]>], axes = [2]
+// CHECK-NEXT:    "nisa.tensor_reduce"(%[[S]], %[[X]]) {{.*}} axes = [1]
+// CHECK-NEXT:    "nisa.tensor_reduce"(%[[S]], %[[X]]) {{.*}} axes = [1]
+// CHECK-NEXT:    return
+func.func @sums() {
+  %x = memref.alloc() : !x
+  %s = memref.alloc() : !sums
+  "nisa.tensor_reduce"(%s, %x) {access = [#sum0, #one0], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!sums, !x) -> ()
+  "nisa.tensor_reduce"(%s, %x) {access = [#sum1, #one1], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!sums, !x) -> ()
+  "nisa.tensor_reduce"(%s, %x) {access = [#sum0, #tile], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!sums, !x) -> ()
+  "nisa.tensor_reduce"(%s, %x) {access = [#sum1, #second], axes = [1], engine = "unknown", mask = #all, negate = false, op = "add"} : (!sums, !x) -> ()
+  return
+}
+
 // An instruction that reads the result of another stays after it.
 // CHECK-LABEL: func.func @chain(
 // CHECK:         "nisa.tensor_copy"(%[[X:.*]], %[[X]]) {{.*}}<bf16, #[[M128]], {{.*}}<bf16, #[[M0]],

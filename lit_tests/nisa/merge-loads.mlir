@@ -41,6 +41,26 @@ func.func @apart(%x: !x) {
   return
 }
 
+// So do columns, whose axis of one element has any step.
+!column = memref<128x1xf32, "sbuf">
+#column = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 1]]>
+#x0 = #nki.access<f32, affine_map<() -> (0)>, [[1024, 128], [0, 1]]>
+#x3 = #nki.access<f32, affine_map<() -> (3)>, [[1024, 128], [0, 1]]>
+// CHECK-LABEL: func.func @columns(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x1024xf32, "hbm">
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<128x2x1xf32, "sbuf">
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T]], %[[X]]) {{.*}}{{\[\[}}1, 128], [1, 2]]>, {{.*}}{{\[\[}}1024, 128], [3, 2]]>]
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[T]], %[[T]], %[[T]])
+// CHECK-NEXT:    return
+func.func @columns(%x: !x) {
+  %t = memref.alloc() : !column
+  %u = memref.alloc() : !column
+  "nisa.dma_copy"(%t, %x) {access = [#column, #x0], engine = "unknown", mask = #all} : (!column, !x) -> ()
+  "nisa.dma_copy"(%u, %x) {access = [#column, #x3], engine = "unknown", mask = #all} : (!column, !x) -> ()
+  "nisa.tensor_tensor"(%t, %t, %u) {access = [#column, #column, #column], engine = "vector", mask = #all, op = "add"} : (!column, !column, !column) -> ()
+  return
+}
+
 // A load of elements that are before those of the last one, and loads whose trigger the kernel assigns to an engine,
 // stay.
 // CHECK-LABEL: func.func @stays(

@@ -137,8 +137,8 @@ class MergedForms:
 
 
 def may_merge(op: Op, elements: int) -> bool:
-    """Return whether an instruction computes its elements, or the maxima of rows, by themselves, and takes at most half
-    of the elements."""
+    """Return whether an instruction computes its elements, or the maxima of rows or sums of one element, by themselves,
+    and takes at most half of the elements."""
     if not plain(op) or not op.is_loop_nest or op.has_linear_attributes or op.partition_group > 1:
         return False
     sources, targets = op.sources(), op.targets()
@@ -147,7 +147,8 @@ def may_merge(op: Op, elements: int) -> bool:
     if max(tile.free_elements for _, tile in op.operands()) * 2 > elements or op.index_forms():
         return False
     iteration = op.iteration()
-    if iteration.reduced and not (isinstance(op, ReducingFree) and op.op in EXACT):
+    if any(iteration.extents[axis] > 1 for axis in iteration.reduced) and not (
+            isinstance(op, ReducingFree) and op.op in EXACT):
         return False                            # sums of other extents may be added in another order
     every = tuple(range(len(iteration.extents)))
     apart = op.axes_apart(iteration) | iteration.reduced

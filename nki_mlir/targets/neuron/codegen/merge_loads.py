@@ -60,8 +60,8 @@ class LoadForms(MergedForms):
         if op.src.space != HBM or op.dst.space != SBUF or op.src.dtype is not op.dst.dtype or (
                 len(op.dst.shape) != 2 or op.index_forms()):
             return False
-        return op.src.access.dims[1][0] == op.dst.access.dims[1][0] == 1 and (
-            max(self.transfers.of(op).parts) < self.issue_ns)
+        steps = [step for tile in (op.src, op.dst) for step, count in tile.access.dims[1:] if count > 1]
+        return set(steps) <= {1} and max(self.transfers.of(op).parts) < self.issue_ns
 
     def fit(self, ops: Sequence[Op]) -> bool:
         """Return whether the loads are few, and each begins behind the one before it."""
