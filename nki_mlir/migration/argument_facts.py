@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
-from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, MaskFact, NumberFact, Span, TensorFact, join
+from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, Many, MaskFact, NumberFact, Span, TensorFact, join
 from nki_mlir.migration.parameters import bound_names, defaults_of, number_defaults
 from nki_mlir.migration.python_trees import parameters_of
 
@@ -95,6 +95,16 @@ def _text(texts: dict[str, str], outside: str, inside: str, is_assigned: bool) -
     if outside.strip() in ("", "?") or is_assigned:
         return inside
     return texts.setdefault(outside, inside)
+
+
+def has_tensor(fact: Fact) -> bool:
+    """Return whether an argument is, or may contain, a tensor or an index vector."""
+    match fact:
+        case Many():
+            return has_tensor(fact.element)
+        case Items():
+            return any(map(has_tensor, fact.items))
+    return isinstance(fact, TensorFact) or is_index(fact)
 
 
 def joined(name: str, before: Fact, fact: Fact) -> Fact:

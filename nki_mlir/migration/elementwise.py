@@ -36,16 +36,11 @@ ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "
 ROUNDING = {"floor", "ceil", "trunc"}
 FLOATING = {*UNARY} - ROUNDING - {"invert", "negative", "logical_not", "relu", "square", "sign", "abs"}
 INVERTED = "the quotient becomes a product with a reciprocal, because devices do not divide tiles"
+ASSUMED_ALIKE = ("the text does not show the shapes of both tiles, which must be the same: repeat a smaller one by "
+                 "nl.broadcast_to")
 EXACT = "nl.divide stays, because its quotients are exact; devices do not have it"
 Operand = tuple[str, Fact]      # the text of an operand, and the fact about it
 WriteTo = Callable[[str, TensorFact], list[str]]
-
-
-def is_repeated(source: TensorFact, dst_fact: TensorFact) -> bool:
-    """Return whether a tile has one element along a free axis where its destination has more."""
-    if source.shape is None or dst_fact.shape is None or len(source.shape) != len(dst_fact.shape):
-        return False
-    return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], dst_fact.shape[1:]))
 
 
 class ElementwiseTexts(OperandMasks):
@@ -72,6 +67,11 @@ class ElementwiseTexts(OperandMasks):
                     tile = f"{ROWS}({narrow[0]})" if narrow[1].base and wide[1].rank == 2 else narrow[0]
                     text = f"{self.nl}.broadcast_to({tile}, {self.shape_text(wide[1], named)})"
                     return (text, named, second) if narrow is left else (named, text, first)
+                if narrow[1].shape is not None and wide[1].shape is None and "1" in narrow[1].shape[1:]:
+                    named = self.wide_operand(wide[0])
+                    text = f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)"
+                    return (text, named, second) if narrow is left else (named, text, first)
+            self.report.changed(self.line, ASSUMED_ALIKE)
             return a, b, first if first.shape is not None else second
         a, first = self.column(a, first, len(second.shape))
         b, second = self.column(b, second, len(first.shape or ()))

@@ -19,10 +19,11 @@ from nki_mlir.language.signatures.table import releases_with
 from nki_mlir.migration.beta_forms import functions_in_beta_form
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
-from nki_mlir.migration.names import Names, imported_words, unresolved, with_named_imports
+from nki_mlir.migration.names import Names, imported_words, lines_of_unresolved, with_named_imports
 from nki_mlir.migration.neighbors import absent_helpers, imported_files, rewrite_together
 from nki_mlir.migration.nesting import NestsTooDeeply, check_syntax, deepest
 from nki_mlir.migration.older_texts import older
+from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.releases import newest
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_addresses import without_address_functions
@@ -126,8 +127,7 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
             replaced = modules[file].kernels.replaced_methods
             new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
             new = without_address_functions(new, modules[file].kernels.address_functions, other_texts)
-            for line, name in unresolved(with_named_imports(texts[file])):
-                report.add_manual(line, f"the name {name}, which nothing in the file defines: import or define it")
+            _report_unresolved(with_named_imports(texts[file]), modules[file].kernels.functions, report)
             for line, name in absent_helpers(file, modules[file], neighbors):
                 report.add_manual(line,
                                   f"{name} is neither beside the file nor installed: migrate the directory that has it")
@@ -139,6 +139,19 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
             new = formatted(new, file, report)
         results.append(Migrated(file, texts[file], new, report))
     return results
+
+
+def _report_unresolved(text: str, functions: Collection[str], report: MigrationReport) -> None:
+    """Report the names that nothing defines: those that kernels, and functions that they call, read are left."""
+    rewritten = [range(node.lineno, (node.end_lineno or 0) + 1) for node in walked(python_tree(text)) if isinstance(
+        node, ast.FunctionDef) and any(node.name == name.rpartition(".")[2] for name in functions)]
+    for name, lines in sorted(lines_of_unresolved(text).items()):
+        in_kernels = [line for line in lines if any(line in body for body in rewritten)]
+        if in_kernels:
+            report.add_manual(min(in_kernels),
+                              f"the name {name}, which nothing in the file defines: import or define it")
+        else:
+            report.changed(min(lines), f"the name {name} stays, which nothing in the file defines; no kernel reads it")
 
 
 def _launched(file: Path, texts: Mapping[Path, str], gridded: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

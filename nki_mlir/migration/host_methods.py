@@ -17,6 +17,7 @@ class HostMethods(dict[str, cst.FunctionDef]):
     """Methods of classes by name, and the constants of the file, which they may read."""
 
     constants: frozenset[str] = frozenset()
+    classes: Mapping[str, cst.ClassDef] = {}            # the classes of the file, by name
 
     def without(self, name: str) -> "HostMethods":
         """Return the other methods."""
@@ -49,6 +50,7 @@ def host_methods(nodes: NodesByClass, constants: Iterable[str] = ()) -> HostMeth
     table = HostMethods({m.name.value: m for m in methods if count[m.name.value] == 1 and kind_of(m) is not None})
     bound = [t.target.value for t in nodes.of(cst.AssignTarget) if isinstance(t.target, cst.Name)]
     bound += [p.name.value for p in nodes.of(cst.Param)]
+    table.classes = {node.name.value: node for node in nodes.of(cst.ClassDef)}
     table.constants = frozenset(name for name in constants if bound.count(name) == 1 and name.isupper())
     return table
 

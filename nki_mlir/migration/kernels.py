@@ -14,6 +14,7 @@ from nki_mlir.migration.argument_facts import (
     absent_parameters,
     counted,
     for_arguments,
+    has_tensor,
     is_index,
     joined,
     parameter_sizes,
@@ -133,7 +134,7 @@ class Kernels(GridKernels):
             raise NeedsArguments(name)
         if name in self.imported:
             return self.call_of_other_file(name, positional, keywords)
-        if name not in self.functions and not self._gets_tensor(name, [*positional, *keywords.values()]):
+        if name not in self.functions and not self._is_kernel_code(name, [*positional, *keywords.values()]):
             return Span("", "") if name in self.host_functions and returns_slice(tree_of(self.host_functions[name])
                                                                                    ) else None
         if any(is_index(fact) for fact in (*positional, *keywords.values())):
@@ -237,14 +238,23 @@ class Kernels(GridKernels):
             self.report.add_manual(self.line, f"{name} of another file computes on tiles: migrate the directory")
         return returned
 
-    def _gets_tensor(self, name: str, arguments: list[Fact]) -> bool:
-        """Return whether a function of the file that calls no operation itself gets a tensor or an index vector; it is
-        rewritten, too."""
+    def _is_kernel_code(self, name: str, arguments: list[Fact]) -> bool:
+        """Return whether a function of the file that calls no operation itself is rewritten, too: it gets tensors or
+        index vectors, or has Python that the vendor's parser refuses."""
         function = self.host_functions.get(name)
-        if function is None or not any(isinstance(fact, TensorFact) or is_index(fact) for fact in arguments):
+        if function is None or not (any(map(has_tensor, arguments)) or self._reads_refused(name, set())):
             return False
         self.functions[name], self.trees[name] = function, tree_of(function)
         return True
+
+    def _reads_refused(self, name: str, visited: set[str]) -> bool:
+        """Return whether a function of the host, or one that it names, has Python that the vendor's parser refuses."""
+        visited.add(name)
+        tree = tree_of(self.host_functions[name])
+        if any(rule is not python_subset.DECORATOR for rule, _ in python_subset.refused(tree, False)):
+            return True
+        return any(self._reads_refused(other, visited) for other in tree_names(tree)
+                   if other in self.host_functions and other not in visited)
 
     def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         """Rewrite a function of the file."""
@@ -378,6 +388,16 @@ class Kernels(GridKernels):
             elif rule not in REWRITTEN and not (isinstance(construct, ast.Import) and self.names.are_packages(
                     (item.name, item.asname) for item in construct.names)):
                 self.line = line
+                self.report_refused_python(rule)
+        for name in sorted(tree_names(tree) & self.host_methods.classes.keys() - self.tile_classes.keys()):
+            self._report_methods(self.host_methods.classes[name])
+
+    def _report_methods(self, node: cst.ClassDef) -> None:
+        """Report the Python of a class that a kernel names, whose methods stay."""
+        for method in nodes_of(node, cst.FunctionDef):
+            tree = tree_of(method)
+            for rule, construct in python_subset.refused(tree, False):
+                self.line = self.line_of.get(id(method), 0) + construct.lineno - tree.lineno
                 self.report_refused_python(rule)
 
     def lifted(self, text: str) -> str:

@@ -16,7 +16,7 @@ from nki_mlir.language.beta import isa, language, nki
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_language
 from nki_mlir.language.functions import finfo
-from nki_mlir.migration.python_trees import python_tree, walked
+from nki_mlir.migration.python_trees import python_tree, tree_names, walked
 from nki_mlir.migration.tree_transformer import TreeTransformer
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import ALIASES
@@ -174,9 +174,14 @@ def only_of_beta(path: str) -> set[str]:
 
 def unresolved(text: str) -> list[tuple[int, str]]:
     """Return (line, name) of the first use of each name that no scope around it defines, in order."""
+    return sorted((min(lines), name) for name, lines in lines_of_unresolved(text).items())
+
+
+def lines_of_unresolved(text: str) -> dict[str, list[int]]:
+    """Return the lines that read each name that no scope around them defines."""
     tree = python_tree(text)
     if any(isinstance(node, ast.alias) and node.name == "*" for node in walked(tree)):
-        return []
+        return {}
     module = symtable.symtable(text, "<text>", "exec")
     scopes = [module]
     for scope in scopes:
@@ -184,15 +189,28 @@ def unresolved(text: str) -> list[tuple[int, str]]:
     defined = {*dir(builtins), "__file__", *(
         symbol.get_name() for scope in scopes for symbol in scope.get_symbols()
         if symbol.is_declared_global() or (scope is module and (symbol.is_assigned() or symbol.is_imported())))}
-    read = {(scope.get_lineno(), symbol.get_name()) for scope in scopes for symbol in scope.get_symbols()
-            if symbol.is_referenced() and symbol.get_name() not in defined and (
-                scope is module or (symbol.is_global() and not symbol.is_local()))}     # is both in a function "top"
-    lines: dict[str, int] = {}
-    for node in walked(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and any(
-                name == node.id and node.lineno >= first for first, name in read):
-            lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
-    return sorted((line, name) for name, line in lines.items())
+    names = {symbol.get_name() for scope in scopes for symbol in scope.get_symbols()
+             if symbol.is_referenced() and symbol.get_name() not in defined and (
+                 scope is module or (symbol.is_global() and not symbol.is_local()))}    # is both in a function "top"
+    free, read = list(_free_reads(tree, frozenset())), [n for n in walked(tree) if isinstance(n, ast.Name)]
+    lines = {name: [n.lineno for n in free if n.id == name] for name in names}
+    return {name: free_lines or [n.lineno for n in read if n.id == name] for name, free_lines in lines.items()}
+
+
+def _free_reads(node: ast.AST, local: frozenset[str]) -> Iterator[ast.Name]:
+    """Yield the names that a tree reads and that no function or comprehension around them binds. A default with the
+    name of its parameter counts as bound."""
+    match node:
+        case ast.Name(ctx=ast.Load()) if node.id not in local:
+            yield node
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            local |= {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+            local |= tree_names(node, context=ast.Store)
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            local |= tree_names(node, context=ast.Store)
+    of_class = frozenset(tree_names(node, context=ast.Store)) if isinstance(node, ast.ClassDef) else frozenset[str]()
+    for child in ast.iter_child_nodes(node):                # methods do not see the names of their class
+        yield from _free_reads(child, local if isinstance(child, ast.FunctionDef) else local | of_class)
 
 
 def read_without_import(module: ast.Module) -> set[str]:

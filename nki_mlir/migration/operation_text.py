@@ -16,6 +16,13 @@ NOUNS = RESULTS | {"add": "added", "subtract": "difference", "multiply": "scaled
                    "max8": "largest", "nc_find_index8": "positions", "nc_match_replace8": "replaced"}
 
 
+def is_repeated(source: TensorFact, dst_fact: TensorFact) -> bool:
+    """Return whether a tile has one element along a free axis where its destination has more."""
+    if source.shape is None or dst_fact.shape is None or len(source.shape) != len(dst_fact.shape):
+        return False
+    return any(old == "1" and new not in ("1", "?") for old, new in zip(source.shape[1:], dst_fact.shape[1:]))
+
+
 def name_of_result(text: str, language: str, used_names: Collection[str]) -> str:
     """Return a name for the tile that a text computes: ``tile``, or a name after the function of ``nl``, which the file
     calls ``language``, if it says more or another tile has that name."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns tensors with a block for each iteration into tiles of the loop's body if an iteration uses only its own block.
-If an iteration uses only its part of the first dimensions, the tile keeps the other block dimensions.
+If an iteration uses only its part of the first dimensions, the tile keeps the other block dimensions. Each of several
+loops, one after the other, gets its own tile.
 
 before:  t = nl.ndarray((n, par_dim(128), 512), ...)    after:  for i in nl.affine_range(n):
          for i in nl.affine_range(n):                               t = nl.ndarray((par_dim(128), 512), ...)
@@ -20,6 +21,7 @@ from nki_mlir.migration.tree_transformer import TreeTransformer
 
 MODULE = cst.Module([])
 CREATORS = ("nl.ndarray", "nl.zeros")
+Use = tuple[cst.Subscript | None, tuple[cst.For, ...]]      # a subscript, None for another use; the loops around it
 
 
 @dataclass
@@ -31,8 +33,7 @@ class BlockTensor:
     shape: cst.Tuple
     blocks: int
     around: tuple[cst.For, ...] = ()        # the loops in whose body it is
-    indices: tuple[str, ...] = ()
-    loop: cst.For | None = None
+    loops: tuple[cst.For, ...] = ()         # the loops in whose bodies its tile will be
 
 
 def with_private_tiles(function: cst.FunctionDef, names: Names, note: Callable[[cst.CSTNode, cst.CSTNode], None]
@@ -86,29 +87,55 @@ def _has_private_blocks(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
 
 
 def _is_private(tensor: BlockTensor, function: cst.FunctionDef) -> bool:
-    """Return whether each iteration of the loops over a tensor's block indices uses only its own block."""
+    """Return whether each iteration of the loops over a tensor's block indices uses only its own block. If loops one
+    after the other use the tensor, each iteration of the later ones must assign its block first."""
     uses = list(_uses(function, tensor.name, ()))
-    reads = [use for use in uses if use[0] is not None]
-    if not reads or sum(use[0] is None for use in uses) != 1:           # except for the assignment, only subscripts
+    if sum(subscript is None for subscript, _ in uses) != 1:            # except for the assignment, only subscripts
         return False
+    depth = len(tensor.around)
+    by_loop: dict[int, list[Use]] = {}
+    for subscript, loops in uses:
+        if subscript is not None:
+            if len(loops) <= depth or any(a is not b for a, b in zip(tensor.around, loops)):
+                return False
+            by_loop.setdefault(id(loops[depth]), []).append((subscript, loops[depth:]))
+    owners = [_owner(tensor, reads) for reads in by_loop.values()]
+    tensor.loops = tuple(loop for loop in owners if loop is not None)
+    return bool(owners) and len(tensor.loops) == len(owners) and all(
+        _assigns_first(loop, tensor) for loop in tensor.loops[1:])
+
+
+def _owner(tensor: BlockTensor, reads: Sequence[Use]) -> cst.For | None:
+    """Return the innermost of the loops over the block indices of these subscripts, if each iteration uses only its own
+    block, also if another loop around them repeats it; else None."""
     indices = {_block_indices(subscript, tensor.blocks) for subscript, _ in reads if subscript is not None}
     if len(indices) != 1 or "" in (variables := indices.pop()) or len(set(variables)) != tensor.blocks:
-        return False
+        return None
     common = [loop for loop in reads[0][1] if all(any(loop is other for other in loops) for _, loops in reads)]
-    if len(common) < len(tensor.around) or any(a is not b for a, b in zip(tensor.around, common)):
-        return False
-    common = common[len(tensor.around):]
     by_variable = {loop.target.value: loop for loop in common if isinstance(loop.target, cst.Name)}
     if not all(index in by_variable for index in variables):
-        return False
-    tensor.indices, tensor.loop = variables, max((by_variable[index] for index in variables), key=common.index)
-    outer = [loop for loop in common if common.index(loop) <= common.index(tensor.loop)]
-    return all(isinstance(loop.target, cst.Name) and loop.target.value in variables for loop in outer) and not (
-        _read(tensor.statement) & {n for loop in outer for n in _bound(loop)} - {tensor.name})
+        return None
+    owner = max((by_variable[index] for index in variables), key=common.index)
+    outer = common[:common.index(owner) + 1]
+    is_private = _assigns_first(owner, tensor) or all(
+        isinstance(loop.target, cst.Name) and loop.target.value in variables for loop in outer)
+    changes = _read(tensor.statement) & {n for loop in outer for n in _bound(loop)} - {tensor.name}
+    return owner if is_private and not changes else None
 
 
-def _uses(node: cst.CSTNode, name: str, loops: tuple[cst.For, ...]
-          ) -> Iterator[tuple[cst.Subscript | None, tuple[cst.For, ...]]]:
+def _assigns_first(loop: cst.For, tensor: BlockTensor) -> bool:
+    """Return whether the first statement of a loop that names a tensor assigns its complete block."""
+    first = next(statement for statement in loop.body.body if tensor.name in _read(statement))
+    match first:
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript() as target)],
+                                                      value=value)]):
+            other_items = [MODULE.code_for_node(element.slice).strip() for element in target.slice[tensor.blocks:]]
+            return tensor.name in _read(target.value) and tensor.name not in _read(value) and all(
+                text in (":", "...") for text in other_items)
+    return False
+
+
+def _uses(node: cst.CSTNode, name: str, loops: tuple[cst.For, ...]) -> Iterator[Use]:
     """Yield each subscript of a name with the loops around it, and None for each other use of the name."""
     if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name) and node.value.value == name:
         yield node, loops
@@ -166,7 +193,7 @@ class _Private(TreeTransformer):
         return cst.RemoveFromParent() if is_moved else updated_node
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
-        moved = [self.of_one_block(t) for t in self.tensors if t.loop is original_node]
+        moved = [self.of_one_block(t) for t in self.tensors if any(loop is original_node for loop in t.loops)]
         if not moved or not isinstance(updated_node.body, cst.IndentedBlock):
             return updated_node
         return updated_node.with_changes(body=updated_node.body.with_changes(body=[*moved, *updated_node.body.body]))

@@ -13,7 +13,6 @@ from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
 from nki_mlir.migration.beta_forms import with_named_arguments
-from nki_mlir.migration.elementwise import is_repeated
 from nki_mlir.migration.engine_rows import is_between
 from nki_mlir.migration.expressions import MARK, PROGRAM, LeftForAPerson
 from nki_mlir.migration.facts import (
@@ -35,7 +34,7 @@ from nki_mlir.migration.facts import (
 from nki_mlir.migration.functions import shape_names, size_name, sizes_of_blocks
 from nki_mlir.migration.inner_comments import inner_comments, lines_above
 from nki_mlir.migration.names import parsed
-from nki_mlir.migration.operation_text import OperationText
+from nki_mlir.migration.operation_text import OperationText, is_repeated
 from nki_mlir.migration.parameters import bound_names, names_read
 from nki_mlir.migration.selected_masks import with_mask_branches
 from nki_mlir.migration.spare_vectors import read_names

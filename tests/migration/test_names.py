@@ -127,6 +127,25 @@ def test_names_that_nothing_defines():
     assert unresolved("f(\n g)\ng\nf = 1\n") == [(2, "g")]
 
 
+def test_a_name_has_the_line_of_a_scope_that_does_not_bind_it():
+    """A parameter, a local name and a name of a comprehension above have the name, too."""
+    text = ("def kernel(x, config):\n    return x + config\ndef other():\n    config = 2\n    return config\n"
+            "sizes = [config for config in range(2)]\nif __name__ == '__main__':\n    print(config)\n")
+    assert unresolved(text) == [(8, "config")]
+    assert unresolved("f = lambda config=config: config\n") == [(1, "config")]
+
+
+def test_names_that_only_code_beside_kernels_reads_are_not_left(tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text("import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef kernel(x, y=1):\n"
+                    "    return scale(x)\nif __name__ == '__main__':\n    kernel(torch.ones(2), y)\n    scale(y)\n")
+    result, = migrated(file, "2.32")
+    stays = "stays, which nothing in the file defines; no kernel reads it"
+    assert [(e.line, e.text, e.left) for e in result.report.entries if "nothing in the file" in e.text] == [
+        (5, "the name scale, which nothing in the file defines: import or define it", True),
+        (7, f"the name torch {stays}", False), (7, f"the name y {stays}", False)]
+
+
 def test_names_that_only_other_functions_define():
     text = ("def other(row):\n    offset = row\n    return [column for column in offset]\n"
             "def build(scale):\n    @nki.jit\n    def kernel(x):\n        inner = x\n"

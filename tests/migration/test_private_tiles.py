@@ -35,6 +35,46 @@ ALL_BLOCKS = TWO_BLOCKS.replace("bank[i, j], axis", "bank[(i + 1) % 2, j], axis"
     "        for j in nl.affine_range(n):\n            least", "    for i in nl.affine_range(n):\n"
     "        least = nl.ndarray((nl.par_dim(32), n), dtype=nl.float32)\n"
     "        for j in nl.affine_range(n):\n            least")
+BY_TWO_LOOPS = """def kernel(q, k):
+    d, s = q.shape
+    n = s // 32
+    out = nl.ndarray((2, s, 32), dtype=q.dtype, buffer=nl.shared_hbm)
+    bank = nl.ndarray((n, nl.par_dim(32), 32), dtype=nl.float32, buffer=nl.psum)
+    q_tile, k_tile = nl.load(q), nl.load(k)
+    for i in nl.affine_range(n):
+        bank[i] = nisa.nc_matmul(q_tile[:, nl.ds(i * 32, 32)], k_tile[:, nl.ds(i * 32, 32)])
+        nl.store(out[0, nl.ds(i * 32, 32), :], nl.exp(bank[i]))
+    for j in nl.affine_range(n):
+        bank[j, :, :] = nisa.nc_matmul(k_tile[:, nl.ds(j * 32, 32)], q_tile[:, nl.ds(j * 32, 32)])
+        nl.store(out[1, nl.ds(j * 32, 32), :], nl.exp(bank[j]))
+    return out
+"""
+# The second loop reads what the first one has computed, or adds to it.
+READ_LATER = BY_TWO_LOOPS.replace("        bank[j, :, :] = nisa.nc_matmul(k_tile[:, nl.ds(j * 32, 32)], "
+                                  "q_tile[:, nl.ds(j * 32, 32)])\n", "")
+ADDED_LATER = BY_TWO_LOOPS.replace("bank[j, :, :] =", "bank[j] +=")
+REPEATED = """def kernel(q, k):
+    b, d, s = q.shape
+    n = s // 32
+    out = nl.ndarray((b, s, 32), dtype=q.dtype, buffer=nl.shared_hbm)
+    bank = nl.ndarray((n, nl.par_dim(32), 32), dtype=nl.float32, buffer=nl.psum)
+    for h in nl.sequential_range(b):
+        for i in nl.affine_range(n):
+            bank[i] = nisa.nc_matmul(nl.load(q[h, :, nl.ds(i * 32, 32)]), nl.load(k[h, :, nl.ds(i * 32, 32)]))
+            nl.store(out[h, nl.ds(i * 32, 32), :], nl.exp(bank[i]))
+    return out
+"""
+TILES = ["    bank = nl.ndarray((32, n, 32), dtype=nl.float32, buffer=nl.psum)\n",
+         "        bank = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum)\n",
+         "            bank = nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum)\n"]
+
+
+@pytest.mark.parametrize(("kernel", "allocation", "count", "shape"), [
+    (BY_TWO_LOOPS, TILES[1], 2, (16, 64)), (READ_LATER, TILES[0], 1, (16, 64)), (ADDED_LATER, TILES[0], 1, (16, 64)),
+    (REPEATED, TILES[2], 1, (2, 16, 64))], ids=["each_its_own", "read_later", "added_later", "repeated"])
+def test_tile_of_each_of_several_loops(kernel, allocation, count, shape, tmp_path):
+    assert migrated(kernel).count(f"\n{allocation}") == count == migrated(kernel).count("bank = nl.ndarray(")
+    assert_same_values(kernel, tmp_path, floats(*shape), floats(*shape))
 
 
 @pytest.mark.parametrize(("kernel", "allocation", "arguments"), [

@@ -132,3 +132,60 @@ def test_what_the_parser_refuses_is_reported(statements, construct, tmp_path):
     text, report = migrated(statements)
     assert any(r.startswith(f"{construct} stays, which the parser of nki 0.2 to 0.6 refuses: ") for r in report)
     assert_equal_values(statements, text, tmp_path)
+
+
+HOST = """def divisor(n, limit):
+    # the largest that fits
+    return max(d for d in range(1, limit + 1) if n % d == 0)
+
+
+def check(shape, *, rank=2):
+    if len(shape) != rank:
+        raise ValueError(f"expected {rank:d} dims")
+    return shape
+
+
+def plan(shape, size):
+    rows, _ = check(shape)
+    return {"rows": [(s, min(size, rows - s)) for s in range(0, rows, size)]}
+
+
+class Halves:
+    def __init__(self, n):
+        self.starts = [k * n // 2 for k in range(2)]
+
+
+def named(n):
+    return [str(k) for k in range(n)]
+
+
+"""
+OF_HOST = ("total = nl.ndarray((8, 16), dtype=x.dtype); width = divisor(x.shape[1], 7); plain = Halves(16).starts[0]; "
+           "for start, count in plan(x.shape, 3)[\"rows\"]: total[start:start + count, plain:] = "
+           "nl.multiply(nl.load(x[start:start + count]), width * 1.0)").replace("]: total", "]:\n        total")
+LOOPS_OF_HOST = ["""def divisor(n, limit):
+    # the largest that fits
+    parts = []
+    for d in range(1, limit + 1):
+        if n % d == 0:
+            parts.append(d)
+    return max(parts)
+""", """def check(shape, *, rank=2):
+    assert len(shape) == rank, f"expected {rank} dims"
+    return shape
+""", """    parts = []
+    for s in range(0, rows, size):
+        parts.append((s, min(size, rows - s)))
+    return {"rows": parts}
+""", """        self.starts = [k * n // 2 for k in range(2)]
+""", """    return [str(k) for k in range(n)]
+"""]
+
+
+def test_functions_of_the_host_that_kernels_call_are_rewritten(tmp_path, monkeypatch):
+    """Those that no kernel calls stay as they are, and methods stay with a line in the report."""
+    monkeypatch.setattr("tests.migration.test_python_subset.HEAD", HEAD.replace("@nki.jit", HOST + "@nki.jit"))
+    text, report = migrated(OF_HOST)
+    assert [lines for lines in LOOPS_OF_HOST if lines not in text] == [] and LOOP in report
+    assert "a comprehension stays, which the parser of nki 0.2 to 0.6 refuses: append to a list in a loop" in report
+    assert_equal_values(OF_HOST, text, tmp_path)
