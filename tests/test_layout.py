@@ -234,15 +234,15 @@ RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "p
            "beside", "braces", "contradict", "goals", "grown", "hindrance", "lawful", "noun", "occasion", "outward", "partly",
            "relaid", "retract", "stuck", "sunk", "thinned", "turn", "undisturbed"}
 # The same of locals and parameters: they say nothing of the value.
-RETIRED_LOCALS = {"asked", "bad", "beside", "contested", "found", "given", "gone", "good", "got", "held", "here", "how",
-                  "it", "kept", "known", "made", "mine", "now", "once", "others", "own", "place", "places", "rest", "said",
-                  "seen", "some", "taken", "theirs", "there", "thing", "told", "wanted", "what", "when", "whole",
-                  "whose"}
+RETIRED_LOCALS = {"alike", "asked", "bad", "beside", "contested", "every", "found", "given", "gone", "good", "got",
+                  "held", "here", "how", "it", "kept", "known", "made", "mine", "now", "once", "others", "own", "place",
+                  "places", "rest", "said", "seen", "settled", "several", "some", "taken", "theirs", "there", "thing",
+                  "told", "wanted", "what", "when", "whole", "whose"}
 # Those that tests, tools and examples do not use either.
 RETIRED_EVERYWHERE = {"asked", "found", "given", "held", "made", "own", "place", "whole"}
 # The same of fields, attributes and methods of classes.
-RETIRED_MEMBERS = {"found", "given", "gone", "held", "kept", "known", "made", "own", "place", "rest", "said", "taken", "told",
-                   "what"}
+RETIRED_MEMBERS = {"alike", "every", "found", "given", "gone", "held", "kept", "known", "made", "own", "place", "rest",
+                   "said", "several", "taken", "told", "what"}
 # Words of names: "complete", and "index", "position" or "source location" say what these mean (``in_place`` is a term).
 RETIRED_WORDS = {"whole", "wholes", "place", "places", "placed"}
 GENERATIONS = "what the language has in each of its generations, under the language's name"

@@ -149,9 +149,10 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
             number = argument_number(value, block)
             if number is not None and isinstance(value.type, ir.MemRefType):
                 effects_by_argument[number].reads = effects_by_argument[number].writes = True
-    for number, several in written.items():
+    for number, written_sets in written.items():
         if not effects_by_argument[number].covered:
-            effects_by_argument[number].covered = are_all_together(several, prod(block.arguments[number].type.shape))
+            effects_by_argument[number].covered = are_all_together(
+                written_sets, prod(block.arguments[number].type.shape))
     return effects_by_argument
 
 

@@ -108,7 +108,7 @@ class _Level(Generic[O]):
         """Return the loops from front to back, each as long as possible. The last equal and the last similar items
         suggest periods."""
         repetitions: list[Repetition[O]] = []
-        alike: dict[Hashable, deque[int]] = {}          # latest items by form
+        latest_by_form: dict[Hashable, deque[int]] = {}          # latest items by form
         equal: dict[tuple[Hashable, Steps], int] = {}
         compared: dict[int, int] = {}           # period -> end of the last comparison
         most = CANDIDATES if self.pairs else 1
@@ -116,9 +116,9 @@ class _Level(Generic[O]):
         while at < len(self.items):
             item = self.items[at]
             key = item.form, item.starts
-            latest = alike.get(item.form)
+            latest = latest_by_form.get(item.form)
             if latest is None:
-                latest = alike[item.form] = deque(maxlen=most)
+                latest = latest_by_form[item.form] = deque(maxlen=most)
             starts, last_equal = list(reversed(latest)), equal.get(key, -1)
             if last_equal not in starts:
                 starts.append(last_equal)

@@ -200,11 +200,11 @@ class Builder:
         """Yield the numbers of an unrolled loop, and begin an iteration with each."""
         start = span.start if isinstance(span, range) else None
         outside, loop = self.touches.iteration, LoopRun(parallel, name, site=site, start=start)
-        several = not isinstance(span, range) or len(span) > 1      # a single iteration races with none
+        may_race = not isinstance(span, range) or len(span) > 1      # a single iteration races with none
         try:
             for number in span:
                 self.iteration(site)
-                if several:
+                if may_race:
                     self.touches.enter(loop, number)
                 yield number
                 self.touches.end(outside)

@@ -240,9 +240,9 @@ class EagerBuilder(Builder):
         if any([view.buffer.unwritten is not None for view in views]):
             self.follow_unwritten(op, operands, views)
         touches = self.touches
-        if touches.iteration is not None or touches.several or op.acts_outside:
+        if touches.iteration is not None or touches.has_several_programs or op.acts_outside:
             touches.performed(op, views, (), self.accumulating, ())
-            if touches.several:
+            if touches.has_several_programs:
                 work_key = (id(memo), *values) if memo else (op.outline(), op.mask)
                 self.operations_hash = hash((self.operations_hash, *work_key))
         for view in views:

@@ -347,15 +347,15 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     listed = [n for n in names if not n.startswith("_")]
     function = same_name(name, functions)
     fix = instead.get(name) or (f"call nl.{function}" if function else "")
-    near = "" if fix else same_name(name, listed)
-    if not fix and not near:
+    suggestion = "" if fix else same_name(name, listed)
+    if not fix and not suggestion:
         fix = COMPOSED.get(name.lower(), "")
         if not fix and name in np.__all__:              # NumPy's ``median`` is no misspelled ``mean``
             fix = "the device has no such function: write it with those that dir() lists, or call it on the host"
-        near = "" if fix else nearest(name, listed)
+        suggestion = "" if fix else nearest(name, listed)
     fix = fix or ("use " + " or ".join([*filter(None, [", ".join(listed[:-1])]), *listed[-1:]]) if len(listed) <= FEW
                   else "use a name that dir() lists")
-    error = UnknownName(owner=owner, missing=name, meant=f"; did you mean {near}?" if near else "",
-                        instead=f"write {near}" if near else fix)
+    error = UnknownName(owner=owner, missing=name, meant=f"; did you mean {suggestion}?" if suggestion else "",
+                        instead=f"write {suggestion}" if suggestion else fix)
     error.here()
     return error

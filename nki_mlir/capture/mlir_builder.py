@@ -173,7 +173,8 @@ class MlirBuilder(OperationEmitter):
                 self.out_of_scope(buffer)
         if (len(scopes) > 1 or self.grid) and not self.accumulating:
             self.dependences.check(op, views, symbols, scopes, self.open_programs())
-        if (self.touches.iteration is not None or self.touches.several or op.acts_outside) and not self.replaying:
+        if not self.replaying and (
+                self.touches.iteration is not None or self.touches.has_several_programs or op.acts_outside):
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
         marks: dict[str, ir.Attribute] = {mark: self.unit for mark, of in MARKS.items() if self.properties.get(of)}
@@ -206,7 +207,7 @@ class MlirBuilder(OperationEmitter):
             unsettled |= buffer in opened
         if self.grid:
             self.dependences.check(op, views, (), self.scopes, self.open_programs())
-        if self.touches.iteration is not None or self.touches.several or op.acts_outside:
+        if self.touches.iteration is not None or self.touches.has_several_programs or op.acts_outside:
             self.touches.performed(op, views, (), False, self.scopes)
         waiting = self.waiting
         waits = waiting is not None and waiting.writer is None and views[0].buffer is waiting.buffer

@@ -94,7 +94,7 @@ def is_defect(error: BaseException) -> bool:
     if isinstance(error, (NkiMlirError, MemoryError)) or not isinstance(error, Exception) or (
             type(error).__module__ in MISUSE):
         return False
-    parts = list(runs(error.__traceback__, every=True))
+    parts = list(runs(error.__traceback__, with_toolchain=True))
     return bool(parts) and any(map(is_toolchain, parts[-1]))
 
 
@@ -107,15 +107,15 @@ def is_internal(handled: BaseException | None, error: BaseException) -> bool:
     return not is_users(handler) and any(frame.tb_frame is handler.tb_frame for frame in inside)
 
 
-def runs(traceback: TracebackType | None, every: bool = False) -> Iterator[list[TracebackType]]:
+def runs(traceback: TracebackType | None, with_toolchain: bool = False) -> Iterator[list[TracebackType]]:
     """Yield the entries of a traceback in runs, cut where user code calls other code or is called. Runs with frames of
-    the toolchain are left out unless ``every``."""
+    the toolchain are left out unless ``with_toolchain``."""
     part: list[TracebackType] = []
     for frame in entries(traceback):
         if part and is_users(frame) != is_users(part[0]):
-            if every or not any(map(is_toolchain, part)):
+            if with_toolchain or not any(map(is_toolchain, part)):
                 yield part
             part = []
         part.append(frame)
-    if part and (every or not any(map(is_toolchain, part))):
+    if part and (with_toolchain or not any(map(is_toolchain, part))):
         yield part

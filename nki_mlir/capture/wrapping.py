@@ -278,9 +278,9 @@ class ConstructWrapper(LogicWrapper):
                 root = ast.Name(path[0].id, ast.Load())
                 keys = ast.Tuple([copy.deepcopy(key) for key in path[1:]], ast.Load())
                 node.value = ast.copy_location(_call("element", value, root, keys, ast.Constant(root.id)), value)
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values) as several) if (
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values) as value_tuple) if (
                     len(targets) == len(values)):
-                several.elts = [
+                value_tuple.elts = [
                     _named(value, target.id) if isinstance(target, ast.Name) and isinstance(value, COMPUTED) else value
                     for target, value in zip(targets, values)]
             case ast.Assign(targets=[ast.Tuple(elts=targets)],

@@ -100,9 +100,9 @@ def parse_argument(text: str, index: int, values: bool = True) -> object:
         if match and not match[1] and not match[3]:
             return text
     if match and match[1]:
-        near = "f32" if match[2].lower() in ("f64", "float64") else nearest(match[2], SHORT)
+        suggestion = "f32" if match[2].lower() in ("f64", "float64") else nearest(match[2], SHORT)
         raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'"
-                              + (f"; did you mean {near}?" if near else ""))
+                              + (f"; did you mean {suggestion}?" if suggestion else ""))
     return named_value(text) or nested(text, index, values)
 
 

@@ -64,11 +64,11 @@ class CommandParser(argparse.ArgumentParser):
         if words and not kind:
             for word in words.split():
                 option = word.partition("=")[0]
-                if option.startswith("-") and (near := get_close_matches(option, self._option_string_actions, 1)):
-                    message += f"; did you mean {near[0]}?"
+                if option.startswith("-") and (similar := get_close_matches(option, self._option_string_actions, 1)):
+                    message += f"; did you mean {similar[0]}?"
         if choice := CHOICE.search(message):
-            near = get_close_matches(choice[1], re.findall(r"'?([\w.-]+)'?", choice[2]), 1)
-            message += f"; did you mean {near[0]}?" if near else ""
+            similar = get_close_matches(choice[1], re.findall(r"'?([\w.-]+)'?", choice[2]), 1)
+            message += f"; did you mean {similar[0]}?" if similar else ""
         super().error(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:

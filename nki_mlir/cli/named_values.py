@@ -76,8 +76,8 @@ class NamedValue:
 
     def _member(self, name: str, members: Mapping[str, object], owner: str) -> object:
         if name not in members:
-            near = nearest(name, members)
-            raise self._error(f"{owner} has no name '{name}'" + (f"; did you mean {near}?" if near else ""))
+            suggestion = nearest(name, members)
+            raise self._error(f"{owner} has no name '{name}'" + (f"; did you mean {suggestion}?" if suggestion else ""))
         return members[name]
 
     def _error(self, reason: str) -> BadNamedValue:

@@ -191,8 +191,8 @@ class KernelSource(Runnable):
     def run(self, on: str) -> Results:
         keywords = dict(zip(self.keywords, self.for_run([*self.keywords.values()])))
         results = self.kernel.run(tuple(self.for_run(self.positional)), keywords, on)
-        several = results if isinstance(results, tuple) else (results,)
-        return [(f"result {k}", r) for k, r in enumerate(several)]
+        result_tuple = results if isinstance(results, tuple) else (results,)
+        return [(f"result {k}", r) for k, r in enumerate(result_tuple)]
 
     def report(self) -> "KernelReport":
         from nki_mlir.checking.kernel_check import check_kernel  # start-up: imported on first use

@@ -291,8 +291,8 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     message = raw.message.replace("\0", "")
     if (unregistered := re.match(r"unregistered operation '([\w.]+)' found", message)) is not None:
         from nki_mlir.custom_form.operation_fields import operation_names  # start-up: loads MLIR
-        near = nearest(unregistered[1], operation_names())
-        message += f"; '{near}' is one" if near else ""
+        suggestion = nearest(unregistered[1], operation_names())
+        message += f"; '{suggestion}' is one" if suggestion else ""
     return Diagnostic(name if file in ("-", "") else file, line, column, message)
 
 

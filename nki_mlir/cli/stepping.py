@@ -40,9 +40,9 @@ def run_stepped(runnable: Runnable, options: argparse.Namespace, source: str) ->
         except Quit:
             return None
     for line in [b for b in stops.lines if b not in debugger.reached]:
-        near = ", ".join(f"{line.file}:{number}" for number in line.nearest(debugger.passed))
+        nearest_lines = ", ".join(f"{line.file}:{number}" for number in line.nearest(debugger.passed))
         print(f"warning: the run never came to {line.file}:{line.line}"
-              + f"; the nearest operations are at {near}" * bool(near), file=sys.stderr)
+              + f"; the nearest operations are at {nearest_lines}" * bool(nearest_lines), file=sys.stderr)
     for name in [name for name in stops.watched if name not in debugger.tiles]:
         print(f"warning: the run has no tile {name}", file=sys.stderr)
     return results

@@ -316,8 +316,8 @@ class Groups:
             if starts:
                 clusters, distances = clusters_of(slots, starts, reaches)
                 cluster_starts = tuple([cluster.start for cluster in clusters])
-        several = operations if len(operations) > 1 else ()
-        left_out = tuple([number for operation in several for number in operation.form.numbers])
+        operations_with_numbers = operations if len(operations) > 1 else ()
+        left_out = tuple([number for operation in operations_with_numbers for number in operation.form.numbers])
         group = OperationGroup(operations, buffers, slots, cluster_starts, tuple([number for _, number in allocated]))
         self.insert(group, GroupKey(tuple([operation.form.outline for operation in operations]), tuple(slots), origins,
                                    symbols, allocated, distances, left_out))

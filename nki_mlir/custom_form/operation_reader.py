@@ -117,8 +117,9 @@ class FormReader:
             return self.buffer(cursor, result, start)
         form = form_of(name)
         if form is None:
-            near = difflib.get_close_matches(name, operation_names(), 1)
-            raise MalformedForm(start, f"'{name}' is not an operation" + (f"; '{near[0]}' is one" if near else ""))
+            similar = difflib.get_close_matches(name, operation_names(), 1)
+            fix = f"; '{similar[0]}' is one" if similar else ""
+            raise MalformedForm(start, f"'{name}' is not an operation{fix}")
         try:
             if isinstance(form, TileForm):
                 return self.tile_operation(cursor, name, form, start)

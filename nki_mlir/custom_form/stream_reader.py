@@ -68,8 +68,9 @@ class StreamReader(FormReader):
         start = cursor.at - len(name)
         form = form_of(name)
         if not isinstance(form, PlainForm):
-            near = nearest(name, operation_names())
-            raise MalformedForm(start, f"'{name}' is not an operation" + (f"; '{near}' is one" if near else ""))
+            suggestion = nearest(name, operation_names())
+            fix = f"; '{suggestion}' is one" if suggestion else ""
+            raise MalformedForm(start, f"'{name}' is not an operation{fix}")
         try:
             match name:
                 case "isa.instruction":
@@ -117,9 +118,9 @@ class StreamReader(FormReader):
         at, mnemonic = cursor.skip(), cursor.match(NAME) or ""
         cls = isa.by_mnemonic().get(mnemonic)
         if cls is None:
-            near = nearest(mnemonic, isa.by_mnemonic())
+            suggestion = nearest(mnemonic, isa.by_mnemonic())
             raise MalformedForm(at, f"names no instruction: '{mnemonic}'"
-                                + (f"; did you mean '{near}'?" if near else ""))
+                                + (f"; did you mean '{suggestion}'?" if suggestion else ""))
         if issubclass(cls, isa.Control):
             texts = self.control(cursor, cls, start)
         else:

@@ -263,7 +263,7 @@ class Check:
                                          f"{tiles[0][0]}{list(shape)} and {label}{list(tile.shape)}",
                                     fix=agreement(shape, tile.shape))
 
-    def alike(self, *labels: str) -> None:
+    def on_chip_of_one_shape(self, *labels: str) -> None:
         """Check that operands are on chip and of one shape."""
         self.on_chip(*labels)
         self.same_shape(*labels)

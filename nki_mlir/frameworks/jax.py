@@ -236,10 +236,10 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
 
 def divided(function: Callable[..., object], division: DivisionRule) -> Callable[..., Any]:
     """Return a function of several results that tells XLA's partitioner how devices divide its operands and results."""
-    def several(*operands: object) -> tuple[object, ...]:
+    def as_tuple(*operands: object) -> tuple[object, ...]:
         outputs = function(*operands)
         return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-    call = custom_partitioning(several)
+    call = custom_partitioning(as_tuple)
 
     def shardings(mesh: Any, operands: Sequence[object]) -> list[tuple[object, ...]]:
         axes = division.axes(operands)
@@ -249,7 +249,7 @@ def divided(function: Callable[..., object], division: DivisionRule) -> Callable
 
     def partition(mesh: object, operands: Sequence[object], results: object) -> tuple[object, ...]:
         operand_shardings, result_shardings = shardings(mesh, operands)
-        return mesh, several, result_shardings, operand_shardings
+        return mesh, as_tuple, result_shardings, operand_shardings
     options: dict[str, object] = {"sharding_rule": division.text, "need_replication_factors": division.fixed}
     takes = inspect.signature(call.def_partition).parameters
     infer = lambda mesh, operands, results: shardings(mesh, operands)[1]

@@ -332,9 +332,9 @@ def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
     if record.has_effects:
         attributes["has_side_effect"] = ir.BoolAttr.get(True)
     if record.form.aliases:
-        several = len(record.results) > 1
+        is_tuple = len(record.results) > 1
         attributes["output_operand_aliases"] = ir.Attribute.parse("[" + ", ".join(
-            f"#stablehlo.output_operand_alias<output_tuple_indices = [{n if several else ''}], operand_index = {k}, "
+            f"#stablehlo.output_operand_alias<output_tuple_indices = [{n if is_tuple else ''}], operand_index = {k}, "
             "operand_tuple_indices = []>" for k, n in record.form.aliases.items()) + "]")
     call = ir.Operation.create("stablehlo.custom_call", results=[
         ir.Type.parse(tensor_type(spec)) for spec in record.results], operands=values, attributes=attributes)

@@ -102,10 +102,10 @@ class IndexedFunction:
         self.spans = {d: target.rank + len(unbatched) + k for k, d in enumerate(smaller)}
         self.extents = [*self.shape, *(indices.shape[d] for d in unbatched), *(sizes[d] for d in smaller)]
         self.index_axes = [axes[d] for d in dims]
-        self.every, self.target_axes = list(range(len(self.extents))), list(range(len(self.shape)))
+        self.all_axes, self.target_axes = list(range(len(self.extents))), list(range(len(self.shape)))
         self.at_zero = [d for d in self.target_axes if d not in (*scattered, *batch.values(), *sizes)]
-        self.loops = self.every[len(self.shape):]
-        self.indexed = [a for a in self.every if a not in self.windows]
+        self.loops = self.all_axes[len(self.shape):]
+        self.indexed = [a for a in self.all_axes if a not in self.windows]
 
     def refused(self, form: str) -> Unsupported:
         error = Unsupported(feature=f"a {self.KIND} {form}, as engine instructions",
@@ -159,9 +159,10 @@ class IndexedFunction:
 
     def chosen(self, hits: str, value: str, kind: str, dims: Sequence[int], otherwise: str) -> str:
         """Return a tensor's elements where they hit, over all axes."""
-        where = self.along(hits, self.over(self.indexed, "i1"), self.indexed, self.every, "i1")
-        values = self.along(value, kind, dims, self.every, self.element)
-        return self.select(where, values, self.constant(otherwise, self.every, self.element), self.every, self.element)
+        where = self.along(hits, self.over(self.indexed, "i1"), self.indexed, self.all_axes, "i1")
+        values = self.along(value, kind, dims, self.all_axes, self.element)
+        elsewhere = self.constant(otherwise, self.all_axes, self.element)
+        return self.select(where, values, elsewhere, self.all_axes, self.element)
 
     def rows_of(self, value: str, kind: str, dims: Sequence[int], axes: Sequence[int], row: str, at: Sequence[int]
                 ) -> tuple[str, list[int]]:
@@ -329,7 +330,7 @@ class ScatterFunction(IndexedFunction):
         if not self.is_integer and element != "f32" and self.fn in ("add", "multiply"):
             self.element, (target, kind), (updates, update_kind) = "f32", *map(self.widened, (target, updates), (0, 2))
         values = self.chosen(hits, updates, update_kind, self.update_axes, neutral)
-        total = self.combined(values, self.fn, neutral, self.every, self.loops, self.element)
+        total = self.combined(values, self.fn, neutral, self.all_axes, self.loops, self.element)
         value, wide, self.element = self.add(f"{self.fn} {target}, {total} : {kind}"), self.element, element
         return value if wide == element else self.add(f"convert {value} : ({kind}) -> {self.kinds[0]}")
 

@@ -155,8 +155,8 @@ class SelectedWindows:
         """Return the function. Sums of narrow floats are rounded once."""
         selected, kind, numbers = self.selected(), tensor(self.shape, self.sums), tensor(self.windows, "i32")
         source, init = (self.widened(value, shape) for value, shape in (("%s", self.windows), ("%init", [])))
-        every, scalar = tensor(self.extents, self.sums), tensor([], self.sums)
-        total = self.add(f"broadcast_in_dim {init}, dims = [] : ({scalar}) -> {every}")
+        sums_type, scalar = tensor(self.extents, self.sums), tensor([], self.sums)
+        total = self.add(f"broadcast_in_dim {init}, dims = [] : ({scalar}) -> {sums_type}")
         negative_zero, none = self.constant("-0.0", self.sums), self.constant("-0.0", self.sums, self.windows)
         for number, position in enumerate(product(*map(range, self.sizes))):
             index = self.constant(str(number), "i32", self.windows)
@@ -167,11 +167,11 @@ class SelectedWindows:
                     for extent, p, n, step in zip(self.extents, position, self.windows, self.steps)]
             low, interior = list(position), [step - 1 for step in self.steps]
             part = self.add(f"pad {part}, {negative_zero}, low = {low}, high = {high}, interior = {interior} : "
-                            f"({tensor(self.windows, self.sums)}, {scalar}) -> {every}")
-            total = self.add(f"add {total}, {part} : {every}")
+                            f"({tensor(self.windows, self.sums)}, {scalar}) -> {sums_type}")
+            total = self.add(f"add {total}, {part} : {sums_type}")
         if self.is_padded:
             parts = ", ".join(f"{a}:{a + n}" for a, n in zip(self.low, self.shape))
-            total = self.add(f"slice {total} [{parts}] : ({every}) -> {kind}")
+            total = self.add(f"slice {total} [{parts}] : ({sums_type}) -> {kind}")
         result = tensor(self.shape, self.element)
         if self.element != self.sums:
             total = self.add(f"convert {total} : ({kind}) -> {result}")

@@ -455,18 +455,18 @@ def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[obj
     names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     missing = [name for name in names[len(arguments):] if name not in keywords
                and signature.parameters[name].default is inspect.Parameter.empty]
-    several = f"pass one argument for each parameter: {', '.join(names)}" if names else "pass no argument"
+    one_for_each = f"pass one argument for each parameter: {', '.join(names)}" if names else "pass no argument"
     unknown = [] if len(names) < len(signature.parameters) else [name for name in keywords if name not in names]
     if unknown:
-        near = nearest(unknown[0], names) or "".join(missing[:1])
+        suggestion = nearest(unknown[0], names) or "".join(missing[:1])
         complaint = f"got an unexpected keyword argument '{unknown[0]}'"
-        instead = f"write {near}=" if near else several
+        instead = f"write {suggestion}=" if suggestion else one_for_each
         if unknown[0] == "grid":
             instead = f"launch programs with {name_of(function)}[n](...)"
     elif missing:
         instead = f"pass {', '.join(missing)} as well"
     else:
-        instead = several
+        instead = one_for_each
     return WrongCall(function=name_of(function), signature=signature, complaint=complaint, instead=instead)
 
 

@@ -106,13 +106,13 @@ def changes_of(mode: str, options: dict[str, object], suggestion: Callable[[str]
         raise UnknownTarget(name=f"a value of type {type(target).__name__}", more="").here()
     for option in options.keys() - {*OPTIONS}:
         from difflib import get_close_matches  # start-up: imported on first use
-        if near := get_close_matches(option, OPTIONS, 1, ALIKE):
-            raise UnknownOption(option=option, instead=suggestion(near[0])).here()
+        if similar := get_close_matches(option, OPTIONS, 1, ALIKE):
+            raise UnknownOption(option=option, instead=suggestion(similar[0])).here()
         if option not in (*FILES, *VENDOR_OPTIONS):
             parts = {part: name for name in OPTIONS for part in name.split("_")}
             instead = f"; {suggestion(parts[part])}" if (part := nearest(option, parts)) else ""
-            if near := get_close_matches(option, (*FILES, *VENDOR_OPTIONS), 1, ALIKE):
-                instead = f"; {written_as(near[0])}"
+            if similar := get_close_matches(option, (*FILES, *VENDOR_OPTIONS), 1, ALIKE):
+                instead = f"; {written_as(similar[0])}"
             decorator = mode if mode in ("baremetal", "benchmark") else "jit"
             warn_once(f"nki.{decorator} has no option '{option}', and ignores it{instead}", IgnoredOption,
                       user_location())

@@ -161,9 +161,9 @@ class FrameworkCalls:
             spare = next((s for s in ast.walk(function) if isinstance(s, ast.Assign) and s.value is values[shapes.id]
                           and isinstance(s.targets[0], ast.Name) and _uses(function, shapes.id) == 1), None)
             shapes = values[shapes.id]
-        several = isinstance(shapes, ast.Tuple | ast.List)
+        is_sequence = isinstance(shapes, ast.Tuple | ast.List)
         shape_nodes = shapes.elts if isinstance(shapes, ast.Tuple | ast.List) else [shapes]
-        if several and len(shape_nodes) < 2:                   # a sequence of one result is not a kernel's
+        if is_sequence and len(shape_nodes) < 2:                   # a sequence of one result is not a kernel's
             raise NotSaid
         local = ParameterNames(dict(zip(map(ast.dump, inputs), parameters)), values, self.names)
         results = [self.result(values.get(shape_node.id, shape_node) if isinstance(shape_node, ast.Name)

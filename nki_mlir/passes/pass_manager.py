@@ -33,8 +33,8 @@ class UnknownPass(NkiMlirError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        near = nearest(self.values["name"], [*file_names(), *PASSES, *MLIR_PASSES])
-        return "", f"write {near}, or {self.fix}" if near else self.fix
+        suggestion = nearest(self.values["name"], [*file_names(), *PASSES, *MLIR_PASSES])
+        return "", f"write {suggestion}, or {self.fix}" if suggestion else self.fix
 
 
 class BadOption(NkiMlirError):

@@ -150,11 +150,11 @@ def _text_of(copies: list[Module], options: _Options) -> str:
     return formatted(text, options.file)
 
 
-def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], several: bool) -> BodyPrinter:
+def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], has_others: bool) -> BodyPrinter:
     """Return the printer of one of a launch's modules. Results that several modules write are allocated once."""
     with kernel.op.context, ir.Location.unknown():
         printer = BodyPrinter(kernel, out, tensors)
-        if several:
+        if has_others:
             out.flush()
         return printer
 

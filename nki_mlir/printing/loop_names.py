@@ -20,8 +20,8 @@ def loop_names(block: FunctionBlock) -> dict[ForLoop, str]:
              if isinstance(statement.target, ast.Name) and statement.target.id != "_"}
     axes = {node: node.op.attributes[PROGRAM_AXIS].value for node in nodes_of(block)
             if isinstance(node, ForLoop) and PROGRAM_AXIS in node.op.attributes}
-    several = len(set(axes.values())) > 1
-    return names | {loop: f"program_{axis}" if several else "program" for loop, axis in axes.items()}
+    has_several_axes = len(set(axes.values())) > 1
+    return names | {loop: f"program_{axis}" if has_several_axes else "program" for loop, axis in axes.items()}
 
 
 def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:

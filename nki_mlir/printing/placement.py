@@ -64,8 +64,8 @@ class KeptPlacement:
         return [f"Compiled for {programs[0].target}. NKI cannot express: {', '.join(parts)}."]
 
 
-def counted(number: int, singular: str, several: str = "") -> str:
-    return f"{number} {singular if number == 1 else several or singular + 's'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def emitted_module(module: Module, point: Point | None) -> tuple[Module, Program]:

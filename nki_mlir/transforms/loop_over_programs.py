@@ -265,11 +265,11 @@ class _ReducingPrograms:
         for op in moved:
             op.move_before(end)
         local: dict[Value, Value] = {value: variables[axis] for value, axis in self.ids.items()}
-        every = [inner for outer in moved for inner in operations_of(outer, lambda name: True)]
-        for op in every:
+        all_operations = [inner for outer in moved for inner in operations_of(outer, lambda name: True)]
+        for op in all_operations:
             for position, value in enumerate(op.operands):
                 op.operands[position] = self.localized(value, local, inside, moved[0])
-        for op in every:
+        for op in all_operations:
             if is_tile_op(op) and any(value in self.buffers for value in op.operands):
                 self.move_tiles(op, variables)
 

@@ -84,13 +84,13 @@ class Performed(NamedTuple):
 class Touches:
     """The touches of one program, or of all programs that a capture stands for.
 
-    ``several``: the grid has more than one program. Others could touch the same memory only then, or inside a loop
-    (``iteration``). ``locate(skip)`` returns the kernel's current location. ``selected_by_data``, where data are known,
-    returns the elements that they select.
+    ``has_several_programs``: the grid has more than one program. Others could touch the same memory only then, or
+    inside a loop (``iteration``). ``locate(skip)`` returns the kernel's current location. ``selected_by_data``, where
+    data are known, returns the elements that they select.
     """
 
-    def __init__(self, several: bool, locate: Callable[[int], Location]) -> None:
-        self.several, self.locate = several, locate
+    def __init__(self, has_several_programs: bool, locate: Callable[[int], Location]) -> None:
+        self.has_several_programs, self.locate = has_several_programs, locate
         self.selected_by_data: Callable[[Op], np.ndarray] | None = None
         self.iteration: EnclosingIteration | None = None
         self.epoch = 0                  # number of times that the programs have met: at barriers and in collectives
@@ -114,7 +114,7 @@ class Touches:
             self.leave()
 
     def constant(self, buffer: Buffer, array: np.ndarray) -> None:
-        if self.several and self.values is not None:
+        if self.has_several_programs and self.values is not None:
             self.values.constant(buffer, array)
 
     @contextmanager
@@ -133,11 +133,11 @@ class Touches:
         if op.acts_outside and self.synchronizes(op) and isinstance(op, CoreBarrierOp):
             return                      # the operation moves nothing
         value = None
-        if self.several and self.values is not None:
+        if self.has_several_programs and self.values is not None:
             value = self.values.performed(op, views, len(scopes) < 2, self.epoch)
         iteration = self.iteration
         inside = iteration is not None and iteration.parallels > 0
-        if not inside and not self.several:
+        if not inside and not self.has_several_programs:
             return
         performed: Performed | None = None
         operands = op.operands()
@@ -146,7 +146,7 @@ class Touches:
                 continue                # the engine performs the operations on its registers in program order
             buffer = view.buffer
             created_in = buffer.iteration
-            shared = self.several and buffer.role != "local"
+            shared = self.has_several_programs and buffer.role != "local"
             depth = created_in.parallels if created_in is not None else 0
             if not shared and (not inside or iteration.parallels == depth):     # type: ignore[union-attr]
                 continue

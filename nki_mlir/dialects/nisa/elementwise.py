@@ -113,7 +113,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alu("op1", 1, 2)
-        check.alike("dst", "src", "operand0", "operand1")
+        check.on_chip_of_one_shape("dst", "src", "operand0", "operand1")
         check.bits(["op0", "op1"], "src")
         if self.runs_on is GPSIMD:
             check.all_in(("sbuf",), "src", "dst")
@@ -202,7 +202,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alu("op1", 1, 2)
-        check.alike("dst", "src", "operand0", "rhs")
+        check.on_chip_of_one_shape("dst", "src", "operand0", "rhs")
         not_all_in_psum(self, check, "src", "rhs")
         check.bits(["op0", "op1"], "src", "rhs")
 
@@ -241,7 +241,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
 
     def verify(self, check: Check) -> None:
         check.one_of("fn", ACTIVATIONS)
-        check.alike("dst", "src", "bias", "scale")
+        check.on_chip_of_one_shape("dst", "src", "bias", "scale")
         check.dtype("bias", FLOAT32, FLOAT16, BFLOAT16)
         check.dtype("scale", FLOAT32)
 
@@ -275,7 +275,7 @@ class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mn
     law = "reciprocal"
 
     def verify(self, check: Check) -> None:
-        check.alike("dst", "src")
+        check.on_chip_of_one_shape("dst", "src")
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.alu("reciprocal", src)
@@ -293,7 +293,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     addressed_by_data = "dst"
 
     def verify(self, check: Check) -> None:
-        check.alike("dst", "src", "predicate")
+        check.on_chip_of_one_shape("dst", "src", "predicate")
         not_all_in_psum(self, check, "src", "predicate")
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -331,7 +331,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     law = "affine_select"
 
     def verify(self, check: Check) -> None:
-        check.alike("dst", "src")
+        check.on_chip_of_one_shape("dst", "src")
 
     def verify_target(self, check: TargetCheck) -> None:
         kind = self.src.dtype

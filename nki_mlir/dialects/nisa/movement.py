@@ -25,7 +25,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
     """dst = src on chip, converted on write. The scalar engine goes through float32, the others keep equal bits."""
 
     def verify(self, check: Check) -> None:
-        check.alike("dst", "src")
+        check.on_chip_of_one_shape("dst", "src")
         if self.runs_on is GPSIMD:
             check.all_in(("sbuf",), "dst", "src")
 

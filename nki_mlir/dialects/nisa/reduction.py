@@ -158,7 +158,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
-        check.alike("dst", "src", "operand0")
+        check.on_chip_of_one_shape("dst", "src", "operand0")
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic", "use nisa.tensor_scalar for bit operations")
         self.verify_rows(check)
 
@@ -175,7 +175,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
 
 
 # -- batch-norm statistics ---------------------------------------------------------------------------------------------
-def every(tile: Tile, n: int) -> list[Tile] | None:
+def strided_parts(tile: Tile, n: int) -> list[Tile] | None:
     """Return the elements 0, n, 2n ... of each partition, then 1, n + 1 ... as tiles; None if no patterns describe
     them."""
     *outer, (step, count) = tile.access.dims
@@ -220,7 +220,7 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
         return np.stack(parts, 1)
 
     def lower(self, b: LoweringBuilder) -> None:
-        rows, parts = b.rows(self), every(self.src, 2)
+        rows, parts = b.rows(self), strided_parts(self.src, 2)
         if rows is None or parts is None:
             b.keep(self)
             return
@@ -258,7 +258,7 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
         return np.stack([mean, variance], 1)
 
     def lower(self, b: LoweringBuilder) -> None:
-        rows, parts = b.rows(self), every(self.src, 3)
+        rows, parts = b.rows(self), strided_parts(self.src, 3)
         if rows is None or parts is None:
             b.keep(self)
             return

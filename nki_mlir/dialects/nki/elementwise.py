@@ -87,7 +87,7 @@ class TwoTiles(Elementwise):
 
     def verify(self, check: Check) -> None:
         check.alu("op", 2)
-        check.alike("dst", "lhs", "rhs")
+        check.on_chip_of_one_shape("dst", "lhs", "rhs")
         check.bits(["op"], "lhs", "rhs")
 
     @property
@@ -116,7 +116,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
 
     def verify(self, check: Check) -> None:
         check.alu("op", 2)
-        check.alike("dst", "src")
+        check.on_chip_of_one_shape("dst", "src")
         check.bits(["op"], "src")
 
     verify_target = verify_magnitude
@@ -141,7 +141,7 @@ class UnaryOp(NkiOp, Elementwise, name="unary"):
 
     def verify(self, check: Check) -> None:
         check.one_of("fn", [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1)])
-        check.alike("dst", "src")
+        check.on_chip_of_one_shape("dst", "src")
         if self.fn == "invert":
             check.integers("src")
 
@@ -163,7 +163,7 @@ class SelectOp(NkiOp, Elementwise, name="select"):
     chooses = True
 
     def verify(self, check: Check) -> None:
-        check.alike("dst", "condition", "on_true", "on_false")
+        check.on_chip_of_one_shape("dst", "condition", "on_true", "on_false")
 
     @property
     def compute(self) -> DType:

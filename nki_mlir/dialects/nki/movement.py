@@ -50,7 +50,7 @@ class CopyOp(NkiOp, Copying, name="copy"):
     """dst = src, both on chip; they may overlap, since all reads precede the writes."""
 
     def verify(self, check: Check) -> None:
-        check.alike("dst", "src")
+        check.on_chip_of_one_shape("dst", "src")
 
 
 class Transposing(Copying):

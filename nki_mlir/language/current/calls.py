@@ -105,8 +105,9 @@ def dtype_argument(dtype: object) -> DType:
     if converted is kinds.REFUSED:
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
         last = name.rpartition(".")[2]              # float32 of torch.float32
-        near = nearest(last, BY_NAME) if last else ""
-        fix = f"use nl.{near}" if near else "use a dtype of the language, for example nl.float32 or nl.bfloat16"
+        suggestion = nearest(last, BY_NAME) if last else ""
+        fix = f"use nl.{suggestion}" if suggestion else (
+            "use a dtype of the language, for example nl.float32 or nl.bfloat16")
         text = shown(dtype) if isinstance(dtype, TensorObject) else name or dtype
         if isinstance(dtype, MemoryRegion):
             fix = f"give a dtype, and the memory as buffer=nl.{dtype.name}"

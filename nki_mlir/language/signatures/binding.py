@@ -383,14 +383,14 @@ class Function:
             if keyword in self.parameters or table.is_ignored(self.name, keyword) or (
                     table.other_names(self.name, keyword)):
                 continue
-            near = keyword if keyword in names else nearest(keyword, names)
+            suggestion = keyword if keyword in names else nearest(keyword, names)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
-            if near in self.newest.names:
-                return f"{text}; did you mean {near}=?"
+            if suggestion in self.newest.names:
+                return f"{text}; did you mean {suggestion}=?"
             if keyword in ("axis", "dim", "keepdims") and self.title in REDUCTIONS:
                 return f"{text}; nl.{REDUCTIONS[self.title]} combines the elements of an axis"
-            since = table.spans(table.releases_of_keyword(self.name, near)) if near else ""
-            return f"{text}; '{near}' is a parameter of the releases {since}" if since else text
+            since = table.spans(table.releases_of_keyword(self.name, suggestion)) if suggestion else ""
+            return f"{text}; '{suggestion}' is a parameter of the releases {since}" if since else text
         return ""
 
     def mismatch(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> str:

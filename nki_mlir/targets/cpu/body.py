@@ -149,14 +149,14 @@ class NestEvaluator:
     # -- masks ---------------------------------------------------------------------------------------------------------
     def holds(self, mask: Mask, point: Point) -> Value:
         """Emit whether the constraints hold, as an i1, or one for each lane."""
-        code, every = self.code, point.active
+        code, active = self.code, point.active
         for constraint in mask:
             value = self.form(constraint.form, point)
             if point.lanes > 1:
                 value = code.spread(value, point.lanes)
             bit = code.cmp("eq" if constraint.equal else "sge", value, 0)
-            every = bit if every is None else code.and_(every, bit)
-        return every
+            active = bit if active is None else code.and_(active, bit)
+        return active
 
     def _base(self, axis: int, point: Point) -> Value:
         base = point.positions[axis]

@@ -40,8 +40,8 @@ class UnknownFunctionPass(NkiMlirError):
     def advice(self) -> tuple[str, str]:
         if file_names(name := self.values["name"]):
             return "", f"run it on the module before, as the option --{name}, or {self.fix}"
-        near = nearest(name, NAMES)
-        return "", f"write {near}, or {self.fix}" if near else self.fix
+        suggestion = nearest(name, NAMES)
+        return "", f"write {suggestion}, or {self.fix}" if suggestion else self.fix
 
 
 class FunctionPass(Pass):

@@ -50,9 +50,9 @@ class HostInstructions(ScalarEmitter):
 
     def masked(self, name: str, *operands: Value) -> Value:
         """Emit an instruction with a mask and a rounding mode, for all 16 elements and rounding to nearest."""
-        every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
+        all_lanes, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
             ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
-        return self._intrinsic(name, *operands, every, as_usual)
+        return self._intrinsic(name, *operands, all_lanes, as_usual)
 
     def times_power(self, a: Value, exponent: Value) -> Value:
         """Use one instruction where the host has it."""

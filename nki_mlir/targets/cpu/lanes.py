@@ -255,8 +255,8 @@ class FunctionEmitter(HostInstructions):
             return self._masked("load", [pointer, active, self.constant(kind, 0)], kind, dtype)
         if 1 < step <= MOST_SHUFFLED and active is None:
             return self._picked(pointer, step, dtype, lanes)
-        every = active if active is not None else self.first_lanes(lanes, lanes)
-        return self._masked("gather", [self._lane_addresses(pointer, step, element, lanes), every,
+        active_lanes = active if active is not None else self.first_lanes(lanes, lanes)
+        return self._masked("gather", [self._lane_addresses(pointer, step, element, lanes), active_lanes,
                                        self.constant(kind, 0)], kind, dtype)
 
     def put(self, value: Value, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None,
@@ -271,17 +271,17 @@ class FunctionEmitter(HostInstructions):
             self._masked("store", [value, pointer, active], None, dtype)
         else:
             addresses = self._lane_addresses(pointer, step, self.element(dtype), lanes)
-            every = active if active is not None else self.first_lanes(lanes, lanes)
-            self._masked("scatter", [value, addresses, every], None, dtype)
+            active_lanes = active if active is not None else self.first_lanes(lanes, lanes)
+            self._masked("scatter", [value, addresses, active_lanes], None, dtype)
 
-    def prefetch(self, pointer: Value, ahead: int | Value | None = None, near: bool = False) -> None:
+    def prefetch(self, pointer: Value, ahead: int | Value | None = None, into_first: bool = False) -> None:
         """Prefetch a cache line for a store. With ``ahead``, prefetch the line that many bytes further on, for a load;
-        ``near`` prefetches it into the first cache, for loads that come soon.
+        ``into_first`` prefetches it into the first cache, for loads that come soon.
         """
         if ahead is not None:
             pointer = self.at(pointer, ahead, ir.IntegerType.get_signless(8))
         writes, level, data = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), n)
-                               for n in (ahead is None, 3 if near or ahead is None else 2, 1))
+                               for n in (ahead is None, 3 if into_first or ahead is None else 2, 1))
         self._llvm("intr.prefetch", [pointer], rw=writes, hint=level, cache=data)
 
     def _load(self, pointer: Value, kind: Type, dtype: DType) -> Value:

@@ -157,7 +157,7 @@ class Loops:
         tile, address = self.nest.operands[operand], self.lane_address(operand, point, lane)
         size = tile.dtype.itemsize
         if abs(tile.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]
-            self.code.prefetch(address, BLOCKS_AHEAD * point.lanes * size, near=True)
+            self.code.prefetch(address, BLOCKS_AHEAD * point.lanes * size, into_first=True)
         return self.code.fetch(address, 1, tile.dtype, point.lanes, None)
 
     def vector_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
@@ -230,7 +230,7 @@ class Loops:
             ahead = self.ahead[operand]
             for line in range(0, min(max(reach, 1), LONGEST_PREFETCH), host.LINE):
                 distance = ahead + line if isinstance(ahead, int) else self.code.linear(line, [(ahead, 1)])
-                self.code.prefetch(point.pointers[operand], distance, near=not isinstance(ahead, int))
+                self.code.prefetch(point.pointers[operand], distance, into_first=not isinstance(ahead, int))
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output

@@ -285,9 +285,9 @@ class FunctionWriter(Writer):
         else:
             def body(scalars: ScalarBody, read: Sequence[Value], before: Sequence[Value]) -> list[Value]:
                 return scalars.steps(nest, [*read, *before])
-            every = [Linear(0, tuple([(k, 1) for k in range(nest.symbols)]))]
+            symbol_forms = [Linear(0, tuple([(k, 1) for k in range(nest.symbols)]))]
             space = IterationSpace(rank, nest.reduced, nest.mask, (), symbols)
-            self.generic(space, inputs, outputs, FLOAT32, body, every, marks)
+            self.generic(space, inputs, outputs, FLOAT32, body, symbol_forms, marks)
 
     def packed_product(self, call: cpu.RoutineCall, panels: Sequence[int], sizes: Sequence[int], depth: int, line: int,
                        fresh: bool, unit: str, tile: Sequence[int]) -> None:

@@ -348,11 +348,11 @@ class PackedProduct:
                                                inputs=(Operand(FLOAT32, (width, 1)),)), destination, to)
 
         multiply(Linear(), 0)
-        alike = last - (self.finish is not None or self.shorter > 0 or self.odd)
-        if alike > 0:
-            with self.code.repeated(alike) as number:
+        adding_blocks = last - (self.finish is not None or self.shorter > 0 or self.odd)
+        if adding_blocks > 0:
+            with self.code.repeated(adding_blocks) as number:
                 multiply(number.plus(Linear(1)), -1)
-        if last > max(alike, 0):
+        if last > max(adding_blocks, 0):
             multiply(Linear(last), last)
 
     def address(self, row: Linear, column: Linear) -> Linear:

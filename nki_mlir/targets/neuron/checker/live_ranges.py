@@ -52,14 +52,14 @@ class LiveBuffers:
     def __init__(self, program: Program) -> None:
         self.has_ranges = bool(program.live)
         lengths = {engine: len(stream) for engine, stream in program.streams.items()}
-        alike: dict[tuple[object, ...], list[DeviceLiveRange]] = defaultdict(list)
+        lives_by_address: dict[tuple[object, ...], list[DeviceLiveRange]] = defaultdict(list)
         for live in program.live:
-            alike[live.space, live.partition, live.partitions, live.byte, live.size].append(live)
-        self.all = [BuffersOfAddress(lives[0].space, lives, lengths) for lives in alike.values()]
-        self.near: dict[tuple[str, int], list[BuffersOfAddress]] = defaultdict(list)
+            lives_by_address[live.space, live.partition, live.partitions, live.byte, live.size].append(live)
+        self.all = [BuffersOfAddress(lives[0].space, lives, lengths) for lives in lives_by_address.values()]
+        self.buffers_by_part: dict[tuple[str, int], list[BuffersOfAddress]] = defaultdict(list)
         for buffers in self.all:
             for part in buffers.parts:
-                self.near[buffers.space, part].append(buffers)
+                self.buffers_by_part[buffers.space, part].append(buffers)
         self.containing: dict[ByteFootprint, list[BuffersOfAddress]] = {}
         self.sharing: dict[BuffersOfAddress, list[BuffersOfAddress]] = {}
         self.begun: dict[DeviceLiveRange, int] = {}     # how often each live range has begun
@@ -94,8 +94,8 @@ class LiveBuffers:
         """Return a live buffer that contains all bytes of an access, with the buffers at its address, or None."""
         candidates = self.containing.get(footprint)
         if candidates is None:
-            near = self.near.get((space, footprint.low // NEAR), ())
-            candidates = self.containing[footprint] = [buffers for buffers in near
+            close_buffers = self.buffers_by_part.get((space, footprint.low // NEAR), ())
+            candidates = self.containing[footprint] = [buffers for buffers in close_buffers
                                                        if contains(buffers.bytes, footprint)]
         for buffers in candidates:
             for live in buffers.at(event):
@@ -116,8 +116,10 @@ class LiveBuffers:
         self.begun[live] = entered
         sharing = self.sharing.get(buffers)
         if sharing is None:
-            near = dict.fromkeys(other for part in buffers.parts for other in self.near[buffers.space, part])
-            sharing = self.sharing[buffers] = [other for other in near if share_bytes(buffers.bytes, other.bytes)]
+            close_buffers = dict.fromkeys(other for part in buffers.parts
+                                          for other in self.buffers_by_part[buffers.space, part])
+            sharing = self.sharing[buffers] = [
+                other for other in close_buffers if share_bytes(buffers.bytes, other.bytes)]
         if any(buffer is not live for other in sharing for buffer in other.at(event)):
             return False
         for other in sharing:

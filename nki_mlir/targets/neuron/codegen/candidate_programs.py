@@ -172,8 +172,8 @@ class Prepared:
     def programs(self, level: int, best_known_ns: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Yield programs of the orders with the best estimates, and of program order. ``best_known_ns`` returns the
         time of the fastest program so far; orders that cannot be faster are skipped."""
-        near = min(CLOSEST, NEAR[level]) if self.is_brief else NEAR[level]
-        enough, written = self.schedules.bound() * near, self.schedules.as_written()
+        most_times_bound = min(CLOSEST, NEAR[level]) if self.is_brief else NEAR[level]
+        enough, written = self.schedules.bound() * most_times_bound, self.schedules.as_written()
         if best_known_ns() <= enough:
             return
         self.tried, self.estimates, is_full, search = {written[:2]}, [], False, self.search(level)

@@ -37,18 +37,19 @@ class Touched(NamedTuple):
     writes: list[list[int]]
 
 
-def dependences_between(steps: Touched, streams: Sequence[Hashable] = (), every: bool = False) -> list[list[int]]:
+def dependences_between(steps: Touched, streams: Sequence[Hashable] = (), with_implied: bool = False
+                        ) -> list[list[int]]:
     """Return the steps that each step depends on. Steps of one stream complete in order; without ``streams``, each step
-    is a separate stream. ``every``: include dependences that others imply, through a write whose address is in
+    is a separate stream. ``with_implied``: include dependences that others imply, through a write whose address is in
     registers."""
-    edges = limited_dependences(steps, streams, every, ANY)
+    edges = limited_dependences(steps, streams, with_implied, ANY)
     assert edges is not None
     return edges.lists
 
 
-def limited_dependences(steps: Touched, streams: Sequence[Hashable], every: bool, most: int) -> StepEdges | None:
+def limited_dependences(steps: Touched, streams: Sequence[Hashable], with_implied: bool, most: int) -> StepEdges | None:
     """Return the result of ``dependences_between`` in columns; None if there are more than ``most`` dependences."""
-    return RegionRelations(steps.memories, steps.regions).edges(steps.reads, steps.writes, streams, every, most)
+    return RegionRelations(steps.memories, steps.regions).edges(steps.reads, steps.writes, streams, with_implied, most)
 
 
 class RegionRelations:
@@ -65,10 +66,10 @@ class RegionRelations:
         self.compared: list[list[int]] = []             # by memory, its regions
         self.crowded = bytearray()                      # by memory
         self.columns = PartnerColumns(*[array("q") for _ in PartnerColumns._fields])
-        self.near: dict[tuple[bytes, ...], list[set[int]]] = {}         # by accesses to crowded memories
+        self.earlier_by_accesses: dict[tuple[bytes, ...], list[set[int]]] = {}         # by accesses to crowded memories
 
     def edges(self, reads: Sequence[Sequence[int]], writes: Sequence[Sequence[int]], streams: Sequence[Hashable] = (),
-              every: bool = False, most: int = ANY) -> StepEdges | None:
+              with_implied: bool = False, most: int = ANY) -> StepEdges | None:
         """Return the steps that each step depends on, by the regions that it reads and writes; None if that is more
         than ``most`` pairs."""
         self.number_new()
@@ -89,9 +90,9 @@ class RegionRelations:
                         by_stream, most)
         if edges is None or far_writes.all():
             return edges
-        near = self.nearby(selected(reads_start, read, counts & crowded[read]),
-                           selected(writes_start, written, crowded[written]), streams, every, most)
-        both = None if near is None else edges.with_more(near)
+        nearby_steps = self.nearby(selected(reads_start, read, counts & crowded[read]),
+                           selected(writes_start, written, crowded[written]), streams, with_implied, most)
+        both = None if nearby_steps is None else edges.with_more(nearby_steps)
         return None if both is None or len(both.steps) > most else both
 
     def number_new(self) -> None:
@@ -146,7 +147,7 @@ class RegionRelations:
         partners.append(other)
         covered.append(covers)
 
-    def nearby(self, reads: tuple[Any, Any], writes: tuple[Any, Any], streams: Sequence[Hashable], every: bool,
+    def nearby(self, reads: tuple[Any, Any], writes: tuple[Any, Any], streams: Sequence[Hashable], with_implied: bool,
                most: int) -> dict[int, set[int]] | None:
         """Return the earlier steps on which steps depend by their accesses to crowded memories; None if these are more
         than ``most`` pairs. Runs that differ only in other steps share the result."""
@@ -154,47 +155,47 @@ class RegionRelations:
         columns = [column for starts, regions in (reads, writes)
                    for column in (np.append(starts[touches], starts[-1]), regions)]
         steps = touches.tolist()
-        if streams or every or most < ANY:
-            several = self.conflicting(columns, [streams[k] for k in steps] if streams else (), every, most)
+        if streams or with_implied or most < ANY:
+            earlier_sets = self.conflicting(columns, [streams[k] for k in steps] if streams else (), with_implied, most)
         else:
             key = tuple([column.tobytes() for column in columns])
-            if key not in self.near:
-                self.near[key] = self.conflicting(columns, (), every, most) or []
-            several = self.near[key]
-        return None if several is None else {
-            k: {steps[other] for other in earlier} for k, earlier in zip(steps, several)}
+            if key not in self.earlier_by_accesses:
+                self.earlier_by_accesses[key] = self.conflicting(columns, (), with_implied, most) or []
+            earlier_sets = self.earlier_by_accesses[key]
+        return None if earlier_sets is None else {
+            k: {steps[other] for other in earlier} for k, earlier in zip(steps, earlier_sets)}
 
-    def conflicting(self, columns: Sequence[Any], streams: Sequence[Hashable], every: bool, most: int
+    def conflicting(self, columns: Sequence[Any], streams: Sequence[Hashable], with_implied: bool, most: int
                     ) -> list[set[int]] | None:
         """Return the same by number of a step that accesses such a memory. ``columns``: where the regions begin that
         these read, and the regions; the same of those that they write."""
         reads_start, read, writes_start, written = [column.tolist() for column in columns]
-        near: dict[int, NearbyAccesses] = {}
+        by_memory: dict[int, NearbyAccesses] = {}
         for number in dict.fromkeys([*read, *written]):
-            accesses = near.setdefault(self.memory[number], NearbyAccesses())
+            accesses = by_memory.setdefault(self.memory[number], NearbyAccesses())
             accesses.size = max(accesses.size, self.regions[number].high)
-        several: list[set[int]] = []
+        earlier_sets: list[set[int]] = []
         pairs = 0
         for k in range(len(reads_start) - 1):
             stream = streams[k] if streams else k
             earlier = set[int]()
-            several.append(earlier)
+            earlier_sets.append(earlier)
             numbers = read[reads_start[k]:reads_start[k + 1]]
             for number in numbers:
-                near[self.memory[number]].earlier(self.regions[number], False, earlier)
+                by_memory[self.memory[number]].earlier(self.regions[number], False, earlier)
             for number in written[writes_start[k]:writes_start[k + 1]]:
-                accesses, region = near[self.memory[number]], self.regions[number]
+                accesses, region = by_memory[self.memory[number]], self.regions[number]
                 accesses.earlier(region, True, earlier)
-                if region.symbolic is not None and not every:
+                if region.symbolic is not None and not with_implied:
                     accesses.supersede(region)
                 accesses.add(region, k, True, stream)
             for number in numbers:
-                near[self.memory[number]].add(self.regions[number], k, False, stream)
+                by_memory[self.memory[number]].add(self.regions[number], k, False, stream)
             earlier.discard(k)
             pairs += len(earlier)
             if pairs > most:
                 return None
-        return several
+        return earlier_sets
 
 
 class RunDependences:

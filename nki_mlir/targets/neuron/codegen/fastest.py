@@ -172,39 +172,39 @@ class TimedCandidates:
             return []
         if transposing := self.transposing(candidate, prepared):
             return transposing
-        several, level = list[Candidate](), self.options.level
+        variants, level = list[Candidate](), self.options.level
         ns = prepared.first(level)
         least_time = self.least_time()
         hopeless = ns > least_time * HOPELESS
         if candidate.results == 100 and prepared.schedules.bound() < min(ns / WAITS, least_time):
             if self.options.evict and prepared.fills_banks:
-                several.append(candidate._replace(results=FREE_BANKS))      # the first order does not show this
+                variants.append(candidate._replace(results=FREE_BANKS))      # the first order does not show this
             elif self.options.overwrite and not candidate.overwrite and prepared.schedules.half_full and not hopeless:
-                several += self.surely_faster(candidate._replace(overwrite=True), ns, lambda other: other.overwrites)
+                variants += self.surely_faster(candidate._replace(overwrite=True), ns, lambda other: other.overwrites)
         if self.options.by_results and not candidate.by_results and prepared.is_straight and (
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.half_full and not hopeless):
-            several += self.surely_faster(candidate._replace(by_results=True), ns, lambda other: other.orders_results)
+            variants += self.surely_faster(candidate._replace(by_results=True), ns, lambda other: other.orders_results)
         if self.options.merge_loads and not candidate.merge_loads and not hopeless and (
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() in COMPUTING) and (
                 self.shared.loads_merge(candidate)):
-            several += self.surely_faster(candidate._replace(merge_loads=True), ns)
+            variants += self.surely_faster(candidate._replace(merge_loads=True), ns)
         if self.options.group_transposes and not candidate.grouped and not candidate.transposes and (
                 ns > prepared.schedules.bound() * WAITS and prepared.schedules.busiest() is Engine.TENSOR) and (
                 self.shared.transposes_move(candidate)):
-            several += self.surely_faster(candidate._replace(grouped=True), ns)
-        near = NEAR[level] / NEARLY
-        if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * near and (
-                ns > prepared.bound_with_loads * near):
+            variants += self.surely_faster(candidate._replace(grouped=True), ns)
+        times_bound = NEAR[level] / NEARLY
+        if prepared.dropped and not hopeless and ns > prepared.schedules.bound() * times_bound and (
+                ns > prepared.bound_with_loads * times_bound):
             variant = candidate._replace(loads=False)
             if variant not in self.variants:
                 self.postponed[variant] = other = self.prepared(variant)
                 if other.first(level, ns) < ns:
-                    several.append(variant)
-        several = [variant for variant in several if variant not in self.variants]
-        if several:
-            self.variants |= dict.fromkeys(several, candidate)
+                    variants.append(variant)
+        variants = [variant for variant in variants if variant not in self.variants]
+        if variants:
+            self.variants |= dict.fromkeys(variants, candidate)
             self.postponed[candidate] = prepared
-        return several
+        return variants
 
     def surely_faster(self, variant: Candidate, ns: float, applies: Callable[[Prepared], bool] = lambda _: True
                        ) -> list[Candidate]:
@@ -382,11 +382,11 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     Raise the error of program order if no candidate has a program.
     """
     search = tried or TimedCandidates(rolled, choice, options)
-    several, least_pipelined = ordered_candidates(rolled, options, search, tried is not None)
-    failed = time_candidates(search, several, least_pipelined)
+    ordered, least_pipelined = ordered_candidates(rolled, options, search, tried is not None)
+    failed = time_candidates(search, ordered, least_pipelined)
     if not search.timed:
         assert failed is not None
-        written = next(candidate for candidate in several if candidate.body >= BODY)
+        written = next(candidate for candidate in ordered if candidate.body >= BODY)
         in_program_order_where_it_fits(rolled, written, choice, options.spill)   # raise the error of program order
         raise failed
     ns, best = search.best()
@@ -397,7 +397,7 @@ def fastest(rolled: Code, choice: EngineChoice, options: SearchOptions, tried: T
     return best
 
 
-def time_candidates(search: TimedCandidates, several: list[Candidate], least_pipelined: float) -> NkiMlirError | None:
+def time_candidates(search: TimedCandidates, ordered: list[Candidate], least_pipelined: float) -> NkiMlirError | None:
     """Time candidates, and variants of them that may be faster, in an order in which a fast program ends the search
     early. Return the first error of a candidate without a program, or None.
 
@@ -405,10 +405,10 @@ def time_candidates(search: TimedCandidates, several: list[Candidate], least_pip
     """
     options = search.options
     failed: NkiMlirError | None = None
-    longer = LONGER._replace(loads=options.loads) if LONGER in several else None
-    if several[0].body == SHORT and not search.is_near(several[0]):
-        several.append(several.pop(0))          # a candidate that does not end the search is tried last
-    waiting = [candidate._replace(loads=options.loads) for candidate in reversed(several)]
+    longer = LONGER._replace(loads=options.loads) if LONGER in ordered else None
+    if ordered[0].body == SHORT and not search.is_near(ordered[0]):
+        ordered.append(ordered.pop(0))          # a candidate that does not end the search is tried last
+    waiting = [candidate._replace(loads=options.loads) for candidate in reversed(ordered)]
     full: list[Candidate] = []
     bounds: dict[Candidate, float] = {}
     while waiting or (full and not search.timed):
@@ -444,10 +444,10 @@ def prune(waiting: list[Candidate], search: TimedCandidates, candidate: Candidat
     """Change the waiting candidates after one has been timed: remove those that cannot be much faster, and add variants
     of it that may be."""
     level, ns = search.options.level, search.least_time()
-    near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
+    times_bound = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
     if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
         waiting[:] = [other for other in waiting if not other.pipelined]
-    most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
+    most = bound * (times_bound if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
     if ns <= most and not prepared.loads_again():           # repeated loads determine the bound
         waiting[:] = [other for other in waiting if other in search.variants.values()]     # others have as many loads
         if candidate.body != BODY and longer is not None and ns > bound * CLOSEST and not search.longer:
@@ -466,14 +466,14 @@ def ordered_candidates(rolled: Code, options: SearchOptions, search: TimedCandid
     """Return the candidates in the order in which the search tries them, and the time that those with pipelined loops
     have to beat. The search ``resumes`` one that has tried some."""
     limit, level = options.unroll_limit, options.level
-    several = candidates(rolled, limit, level, options.overlap and not resumes)
+    ordered = candidates(rolled, limit, level, options.overlap and not resumes)
     pipelined = pipelined_candidates(rolled, level, options.evict) if options.pipeline and limit is None else []
     least_pipelined = search.least_time_again(Candidate(BODY, BODY, options.loads)) if pipelined else 0.0
-    at = int(several[0].body == SHORT)
-    several[at:] = [*several[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *several[at:]]
+    at = int(ordered[0].body == SHORT)
+    ordered[at:] = [*ordered[at:][::-1], *pipelined] if least_pipelined else [*pipelined, *ordered[at:]]
     if search.timed:
-        several = [candidate for candidate in several if candidate not in search.candidates()] or several
-    return several, least_pipelined
+        ordered = [candidate for candidate in ordered if candidate not in search.candidates()] or ordered
+    return ordered, least_pipelined
 
 
 def candidates(rolled: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:

@@ -157,8 +157,9 @@ class _Forwarding:
             return False
         last, region = self.last_use[buffer], region_in_hbm(op, op.src)
         low, high, registers = region.low, region.high, region.symbolic
-        near = [store for store in self.stores.get(op.src.handle, ()) if store.region.bounds_overlap(region)]
-        for store in near:
+        overlapping_stores = [store for store in self.stores.get(op.src.handle, ())
+                              if store.region.bounds_overlap(region)]
+        for store in overlapping_stores:
             if low < store.low or store.high < high or store.region.symbolic != registers:
                 continue                        # the load reads bytes that the store did not write
             before, stored = distance(op, store), store.tile.handle
@@ -174,20 +175,20 @@ class _Forwarding:
             self.replacement[buffer] = stored, before
             self.drop(k, op)
             return True
-        return self.joins and self.join(k, op, region, near)
+        return self.joins and self.join(k, op, region, overlapping_stores)
 
     def drop(self, k: int, op: DmaCopyOp) -> None:
         self.dropped.append(op)
         self.loads.add(self.run[k])
 
-    def join(self, k: int, op: DmaCopyOp, region: Region, near: Sequence[StoredTile]) -> bool:
+    def join(self, k: int, op: DmaCopyOp, region: Region, overlapping_stores: Sequence[StoredTile]) -> bool:
         """Let tiles that were stored side by side become parts of the one that a load of a region writes, if they can.
-        They are among the stores ``near`` it."""
+        They are among the ``overlapping_stores``."""
         buffer = op.dst.handle
         last, width = self.last_use[buffer], columns_of_rows(op.dst, op.src.access)
         if not width:
             return False
-        stores = [store for store in near if store.region.overlaps(region)]
+        stores = [store for store in overlapping_stores if store.region.overlaps(region)]
         if sum(store.tile.form.row for store in stores) != width:
             return False
         starts = [part_of_row(op, store, region) for store in stores]
@@ -204,9 +205,9 @@ class _Forwarding:
         self.last_use[buffer] = max(last, *[self.last_use[tile] for tile in tiles])
         self.writes_of[buffer] = sorted({at for of_tile in writes for at in of_tile})
         joined = set(tiles)
-        for tensor, several in self.stores.items():
+        for tensor, of_tensor in self.stores.items():
             self.stores[tensor] = [store._replace(tile=in_stored_tile(store.tile, self.replacement))
-                                   if store.tile.handle in joined else store for store in several]
+                                   if store.tile.handle in joined else store for store in of_tensor]
         self.drop(k, op)
         return True
 

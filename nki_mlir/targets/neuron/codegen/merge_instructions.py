@@ -150,9 +150,10 @@ def may_merge(op: Op, elements: int) -> bool:
     if any(iteration.extents[axis] > 1 for axis in iteration.reduced) and not (
             isinstance(op, ReducingFree) and op.op in EXACT):
         return False                            # sums of other extents may be added in another order
-    every = tuple(range(len(iteration.extents)))
-    apart = op.axes_apart(iteration) | iteration.reduced
-    return apart.issuperset(every) and all(iteration.axes[field.name] == every for field, _ in op.operands())
+    all_axes = tuple(range(len(iteration.extents)))
+    independent_axes = op.axes_apart(iteration) | iteration.reduced
+    return independent_axes.issuperset(all_axes) and all(
+        iteration.axes[field.name] == all_axes for field, _ in op.operands())
 
 
 # for each buffer, the buffer of which it has become a part, and the part's number

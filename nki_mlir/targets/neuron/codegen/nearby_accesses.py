@@ -57,7 +57,7 @@ class Buckets:
         self.width = max(256, size // BUCKETS)          # bytes of the smallest buckets
         self.pitch: int | None = None                   # bytes of a row, of a memory that is used as a matrix
         self.buckets: dict[tuple[int, int], Bucket] = {}
-        self.near: dict[Region, Nearby] = {}
+        self.nearby_by_region: dict[Region, Nearby] = {}
         self.levels: set[int] = set()                   # in use
         self.all: Entries = [], []
 
@@ -76,10 +76,10 @@ class Buckets:
 
     def entries_near(self, region: Region) -> list[Entries]:
         """Return the entries of the buckets and strips that a region touches."""
-        near = self.near_region(region)
-        if near.strips is None:
-            return [entries for bucket in near.buckets for entries in bucket.values()]
-        return [bucket[k] for bucket in near.buckets if bucket for k in near.strips if k in bucket]
+        nearby = self.near_region(region)
+        if nearby.strips is None:
+            return [entries for bucket in nearby.buckets for entries in bucket.values()]
+        return [bucket[k] for bucket in nearby.buckets if bucket for k in nearby.strips if k in bucket]
 
     def entries_within(self, low: int, high: int) -> list[Entries]:
         """Return the entries of the buckets that a range touches."""
@@ -88,10 +88,10 @@ class Buckets:
 
     def near_region(self, region: Region) -> Nearby:
         """Return the strips and buckets with the accesses that may touch a region."""
-        nearby = self.near.get(region)
+        nearby = self.nearby_by_region.get(region)
         if nearby is None or nearby.levels != len(self.levels) or nearby.pitch != self.pitch:
             strips, end = self.strips_of(region), region.start + region.nest.extent
-            nearby = self.near[region] = Nearby(
+            nearby = self.nearby_by_region[region] = Nearby(
                 len(self.levels), self.pitch,
                 [bucket for level in self.levels for bucket in self.buckets_at(region.start, end, level)],
                 None if strips is None else (None, *strips))
@@ -150,13 +150,13 @@ class NearbyAccesses:
 
     def entries_of_others(self, region: Region) -> list[Entries]:
         """Return entries, among them all that may touch a region and whose addresses do not have its registers."""
-        several: list[Entries] = []
+        entry_lists: list[Entries] = []
         for symbolic, buckets in self.buckets.items():
             if symbolic is None and region.symbolic is not None:
-                several += buckets.entries_within(region.low, region.high)
+                entry_lists += buckets.entries_within(region.low, region.high)
             elif symbolic != region.symbolic:
-                several.append(buckets.all)
-        return several
+                entry_lists.append(buckets.all)
+        return entry_lists
 
     def compare(self, entries: list[TrackedAccess], region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes of the entries, with the region's registers, that touch it; drop those that a write to it
@@ -198,11 +198,11 @@ class NearbyAccesses:
         accesses through the same registers look at these: all others come after the write."""
         low, high = region.low, region.high
         superseded = self.superseded.setdefault(region.symbolic, ([], []))
-        for several in self.entries_of_others(region):
-            for entries, moved in zip(several, superseded):
+        for read_and_written in self.entries_of_others(region):
+            for entries, superseded_entries in zip(read_and_written, superseded):
                 for access in entries:
                     if access.live and low <= access.region.low and access.region.high <= high:
-                        moved.append(replace(access))
+                        superseded_entries.append(replace(access))
                         access.live = False
                 entries[:] = [access for access in entries if access.live]
 

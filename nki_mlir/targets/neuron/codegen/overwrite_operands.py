@@ -101,14 +101,14 @@ def overwritable(op: Op, result: Tile) -> list[Tile]:
     the instruction reads other elements of the same buffer, which would be overwritten first."""
     axes = op.iteration().axes
     (target, _), *_ = op.targets()
-    alike: list[Tile] = []
-    moved: set[DeviceBuffer] = set()
+    at_same_positions: list[Tile] = []
+    read_elsewhere: set[DeviceBuffer] = set()
     for name, tile in op.sources():
         if tile.access == result.access and axes[name] == axes[target]:
-            alike.append(tile)
+            at_same_positions.append(tile)
         else:
-            moved.add(tile.handle)
-    return [tile for tile in alike if tile.handle not in moved]
+            read_elsewhere.add(tile.handle)
+    return [tile for tile in at_same_positions if tile.handle not in read_elsewhere]
 
 
 def is_like(buffer: DeviceBuffer, result: DeviceBuffer) -> bool:

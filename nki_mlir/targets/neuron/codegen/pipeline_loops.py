@@ -138,21 +138,21 @@ class Stages:
         stage. Return False if that does not end."""
         times = self.times
         for _ in range(SWEEPS):
-            settled = True
+            all_stay = True
             for k, before in enumerate(self.before):
                 for other, distance in before:
                     rounds, time = times[other][0] - distance, times[other][1]
                     if (rounds, time) > times[k] or (distance and (rounds, time) == times[k]):
                         times[k] = rounds, time + (LATER if distance else 0.0)
-                        settled = False
+                        all_stay = False
             for buffer, users in self.users.items():
                 if buffer.space == PSUM:
                     last_round = max((times[k][0] for k in users), default=0.0)
                     for k in users:
                         if times[k][0] < last_round:
                             times[k] = last_round, 0.0
-                            settled = False
-            if settled:
+                            all_stay = False
+            if all_stay:
                 return True
         return False
 

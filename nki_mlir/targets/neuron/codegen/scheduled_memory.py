@@ -34,10 +34,10 @@ class ScheduledMemory:
     step that found no room still finds none.
 
     By memory: ``changes``: by how much the bytes that are needed change at each step, if the rest is in program order;
-    ``most``: at least all bytes that are needed from now on; ``near`` and ``nearby``: a step, and at least all bytes
-    needed before it; ``past_step`` and ``past_bytes``: a step, and the bytes needed before it; ``computed``: how often
-    they were; ``limit`` and ``free``: bytes that there are, and that are free. ``results``: bytes of SBUF that loads
-    leave; ``spare``: the least that loads have left.
+    ``most``: at least all bytes that are needed from now on; ``near_step`` and ``near_bytes``: a step, and at least
+    all bytes needed before it; ``past_step`` and ``past_bytes``: a step, and the bytes needed before it; ``computed``:
+    how often they were; ``limit`` and ``free``: bytes that there are, and that are free. ``results``: bytes of SBUF
+    that loads leave; ``spare``: the least that loads have left.
 
     ``version`` changes whenever memory is released or the oldest step starts. ``oldest``: the first step in program
     order that was not started. ``changed``: the engines, as bits, that may find a step to start that they did not find
@@ -65,8 +65,8 @@ class ScheduledMemory:
     row: int
     changes: list[int]
     most: list[int]
-    near: list[int]
-    nearby: list[int]
+    near_step: list[int]
+    near_bytes: list[int]
     past_step: list[int]
     past_bytes: list[int]
     computed: list[int]
@@ -99,7 +99,8 @@ class ScheduledMemory:
         self.limit = int_array([max(limit * order.memory // 100, min(int(need), limit))
                                 for limit, need in zip(limits, most)])
         self.free = self.limit - int_array([graph.outside[s] for s in SPACES])
-        self.near, self.nearby, self.past_step, self.past_bytes, self.computed = (new_array(2) for _ in range(5))
+        self.near_step, self.near_bytes, self.computed = (new_array(2) for _ in range(3))
+        self.past_step, self.past_bytes = (new_array(2) for _ in range(2))
         self.spare = int(self.limit[0])
         self.results = self.spare * (100 - order.loads) // 100
         self.has_addresses = base is not None
@@ -186,7 +187,8 @@ class ScheduledMemory:
             return False
         most = self.limit[space] - size
         return not (self.most[space] > most and last_step > self.oldest and (
-            self.nearby[space] > most or last_step > self.near[space]) and self.needed_until(space, last_step) > most)
+            self.near_bytes[space] > most or last_step > self.near_step[space]
+        ) and self.needed_until(space, last_step) > most)
 
     def needed_until(self, space: int, last_step: int) -> int:
         """Return the most bytes that the steps before ``last_step`` need if the remaining steps run in program
@@ -206,7 +208,7 @@ class ScheduledMemory:
                 total += changes[k]
                 most_of_all = max(most_of_all, total)
             self.most[space] = most_of_all
-        self.near[space], self.nearby[space] = last_step, most
+        self.near_step[space], self.near_bytes[space] = last_step, most
         return most
 
     def give_addresses(self, start: int, end: int) -> bool:
@@ -236,7 +238,7 @@ class ScheduledMemory:
                 self.changes[space * self.row + oldest] += size
                 self.changes[space * self.row + first_use] -= size
                 self.most[space] += size
-                self.nearby[space] += size
+                self.near_bytes[space] += size
             for position in range(self.buffer_users_start[buffer], self.buffer_users_start[buffer + 1]):
                 user = self.buffer_users[position]
                 if user != k:

@@ -55,7 +55,7 @@ def crowded_orders(orders: tuple[Order, ...], first: int, unread: bool) -> tuple
 
 def changes(**values: Sequence[Any]) -> list[dict[str, Any]]:
     """Return a change for each value of each option."""
-    return [{option: value} for option, several in values.items() for value in several]
+    return [{option: value} for option, option_values in values.items() for value in option_values]
 
 
 # Changes of the best order so far, the most promising first.
@@ -67,12 +67,12 @@ CHANGES_IF_CROWDED = changes(share=(2, 3, 1), issue=(False,), after=(True,), ahe
 class OrderSearch:
     """The orders that a search computes, one by one: the ``first`` of ``orders``, then those that differ in one option
     from the best so far, as ``changes`` says, then the rest of ``orders``, first those that do not limit loads. Without
-    ``changes``, or an order that has room for all tiles, it computes ``orders`` as they are. ``alike`` returns the same
-    key for orders that choose the same engines. ``count``: the number of orders so far."""
+    ``changes``, or an order that has room for all tiles, it computes ``orders`` as they are. ``key_of`` returns equal
+    keys for orders that choose the same engines. ``count``: the number of orders so far."""
 
     def __init__(self, orders: Sequence[Order], first: int, changes: Sequence[dict[str, Any]],
-                 alike: Callable[[Order], Order]) -> None:
-        self.orders, self.first, self.changes, self.alike = orders, first, changes, alike
+                 key_of: Callable[[Order], Order]) -> None:
+        self.orders, self.first, self.changes, self.key_of = orders, first, changes, key_of
         self.computed: set[Order] = set()
         self.best: tuple[float, Order] | None = None
 
@@ -83,7 +83,7 @@ class OrderSearch:
     def next(self) -> Order | None:
         """Return the next order; None after the last."""
         for order in self.candidates():
-            key = self.alike(order)
+            key = self.key_of(order)
             if key not in self.computed:
                 self.computed.add(key)
                 return order

@@ -74,8 +74,8 @@ def fastest_in_loops(looped: Improved, choice: EngineChoice, options: SearchOpti
         return fastest_in_blocks(search)
     if not joined and (length <= FEW or loads_repeatedly(rolled)):
         return None, False
-    near, bound = NEAR[level], 0.0
-    for candidate, enough in ((Candidate(SHORT, SHORT), min(CLOSE, near)), (LONGER, near)):
+    times_bound, bound = NEAR[level], 0.0
+    for candidate, enough in ((Candidate(SHORT, SHORT), min(CLOSE, times_bound)), (LONGER, times_bound)):
         candidate = candidate._replace(loads=options.loads)
         if candidate.body == BODY and (length <= STRAIGHT[level] or not loops_to_keep(rolled.body, BODY)[0]):
             break

@@ -157,7 +157,7 @@ class Pieces:
             nodes.append(step.with_op(with_tiles(op, tiles)))
         else:
             assert isinstance(op, MemsetOp)
-            nodes += [step.with_op(with_tiles(op, {"dst": part})) for part in self.several(op.dst)]
+            nodes += [step.with_op(with_tiles(op, {"dst": part})) for part in self.parts_in_blocks(op.dst)]
 
     def piece(self, tile: Tile) -> Tile | None:
         """Return a tile as a tile of the block that it touches; None if it touches several."""
@@ -176,7 +176,7 @@ class Pieces:
         block = blocks_of[piece[0]]
         return Tile(block, tile.space, block.shape, block.dtype, piece[1], block.name)
 
-    def several(self, tile: Tile) -> Iterator[Tile]:
+    def parts_in_blocks(self, tile: Tile) -> Iterator[Tile]:
         """Yield a tile as tiles of the blocks that it touches."""
         blocks_of, access = self.parts[tile.handle], tile.access
         size, item = blocks_of[0].bytes_per_partition, access.dtype.itemsize

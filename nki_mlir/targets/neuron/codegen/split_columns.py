@@ -170,5 +170,5 @@ def by_pieces(parts: Sequence[Sequence[InstructionStep]]) -> list[InstructionSte
     of the steps."""
     steps = list(chain.from_iterable(parts))
     ranks = [(piece, k) for k, part in enumerate(parts) for piece in range(len(part))]
-    before = dependences_between(touched([step.op for step in steps], separate_memory), every=True)
+    before = dependences_between(touched([step.op for step in steps], separate_memory), with_implied=True)
     return [steps[k] for k in ranked_order(before, ranks)]

@@ -156,8 +156,8 @@ def shortened(text: str) -> str:
 def similar(name: str, names: Iterable[str]) -> str:
     """Return the fix for an unknown name: the most similar one of the known names, or the first of them."""
     listed = [*names]
-    several = "one of " + ", ".join(listed[:LISTED]) + ", ..." * (len(listed) > LISTED)
-    return f"write {nearest(name[:SHOWN], listed) or several}"
+    one_of_listed = "one of " + ", ".join(listed[:LISTED]) + ", ..." * (len(listed) > LISTED)
+    return f"write {nearest(name[:SHOWN], listed) or one_of_listed}"
 
 
 class Line:

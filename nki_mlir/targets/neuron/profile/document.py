@@ -195,11 +195,11 @@ Row = tuple[int, float, float, int, int, float, int, int, int]
 
 def with_merged_neighbors(rows: Sequence[Row], limit: int) -> list[Row]:
     """Merge neighbors of a track, under the name of the longest, until at most ``limit`` slices remain."""
-    every = -(-len(rows) // max(1, limit // 2))         # the last group of a track may be smaller
+    group_size = -(-len(rows) // max(1, limit // 2))         # the last group of a track may be smaller
     merged: list[Row] = []
     at = 0
     while at < len(rows):
-        group = [row for row in rows[at:at + every] if row[0] == rows[at][0]]
+        group = [row for row in rows[at:at + group_size] if row[0] == rows[at][0]]
         longest = max(group, key=lambda row: row[2] - row[1])
         merged.append((group[0][0], group[0][1], max(row[2] for row in group), longest[3], *group[0][4:6],
                        sum(row[6] for row in group), *longest[7:]))
@@ -220,12 +220,13 @@ def _memory(run: TimedMachine, occupants: list[Occupant]) -> tuple[Document, lis
         memories: Document = {}
         for space in (SBUF, PSUM):
             times, counts = levels(occupants, core, space)
-            peak, every = max(counts), -(-len(times) // (LEVELS - 1))
-            if every > 1:
-                notes.append(f"core {core} holds other bytes of {space.upper()} at {len(times)} times: of {every} that "
-                             "follow each other the most is shown.")
-                counts = [*(max(counts[k:k + every]) for k in range(0, len(counts) - 1, every)), counts[-1]]
-                times = [*times[:-1:every], times[-1]]
+            peak, group_size = max(counts), -(-len(times) // (LEVELS - 1))
+            if group_size > 1:
+                notes.append(f"core {core} holds other bytes of {space.upper()} at {len(times)} times: of {group_size} "
+                             "that follow each other the most is shown.")
+                groups = range(0, len(counts) - 1, group_size)
+                counts = [*(max(counts[k:k + group_size]) for k in groups), counts[-1]]
+                times = [*times[:-1:group_size], times[-1]]
             memories[space] = {"time": times, "bytes": counts, "peak": peak}
         cores.append(memories)
     most = sorted(occupants, key=lambda h: -h.nbytes * (h.end - h.begin))[:HELD]

@@ -270,7 +270,7 @@ def _track(slices: Slices, core: int, name: str, kind: str) -> int:
 def _instructions(run: TimedMachine, slices: Slices, texts: bool) -> list[list[int]]:
     """Return the number of the instruction at each position of each agent; equal instructions share one."""
     number_of: dict[Executed, int] = {}
-    alike: dict[tuple[object, ...], int] = {}           # number of an instruction, by all that it depends on
+    number_by_key: dict[tuple[object, ...], int] = {}           # number of an instruction, by all that it depends on
     numbers = []
     for agent in run.agents:
         core, agent_numbers = run.cores.index(agent.core), list[int]()
@@ -279,13 +279,13 @@ def _instructions(run: TimedMachine, slices: Slices, texts: bool) -> list[list[i
             # The text is as in assembly, without waits and signal.
             text = operation_text(instruction.op, instruction.queue) if texts else ""
             key = agent.number, text, instruction.location, nbytes, form_of(instruction)
-            number = alike.get(key)
+            number = number_by_key.get(key)
             if number is None:
                 executed = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text,
                                     instruction.location,
                                     nbytes, traffic_of(instruction.op), *moved_by(instruction),
                                     passes_of(instruction.op, run.machine.generation), law_of(instruction))
-                number = alike[key] = number_of.setdefault(executed, len(number_of))
+                number = number_by_key[key] = number_of.setdefault(executed, len(number_of))
             agent_numbers.append(number)
         numbers.append(agent_numbers)
     slices.instructions = list(number_of)

@@ -66,10 +66,10 @@ class DmaEngines:
         self.begin, self.preceding, self.at_once = earliest, -1, True
         if self.under_way[transfer] > 0.0:
             return earliest + self.under_way[transfer]
-        alike = True
+        move_equal_parts = True
         for k in range(1, engines):
             if self.parts[first + k] != self.parts[first] or self.dma_free[of_core + k] != self.dma_free[of_core]:
-                alike = False
+                move_equal_parts = False
         least, slowest = inf, 0
         for k in range(engines):
             begin = max(earliest, self.dma_free[of_core + k])
@@ -83,11 +83,11 @@ class DmaEngines:
         end = max(self.ends[slowest], self.hbm_free)
         all_free_at_once = True
         for k in range(engines):
-            if alike or k == slowest:
+            if move_equal_parts or k == slowest:
                 self.ends[k] = end
             if self.ends[k] != end:
                 self.at_once = False
-            if alike or self.parts[first + k] > 0.0:
+            if move_equal_parts or self.parts[first + k] > 0.0:
                 self.dma_free[of_core + k], self.holders[of_core + k] = self.ends[k], event
             if self.dma_free[of_core + k] != self.dma_free[of_core]:
                 all_free_at_once = False
@@ -95,5 +95,5 @@ class DmaEngines:
             holder = self.holders[of_core + slowest]
             for k in range(engines):
                 self.holders[of_core + k] = holder
-        self.moving_ns[core] += self.parts[first] if alike else self.mean_part[transfer]
+        self.moving_ns[core] += self.parts[first] if move_equal_parts else self.mean_part[transfer]
         return end

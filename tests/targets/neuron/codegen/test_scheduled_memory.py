@@ -43,5 +43,5 @@ def test_oldest_step__does_not_start_without_bytes_where_steps_have_addresses() 
 def test_bytes_that_other_steps_need_before(most: int, nearby: int, near: int, needed: int, last_step: int,
                                             fits: bool) -> None:
     """Of 200 bytes the step takes 50."""
-    state = memory(most=[most, 0], nearby=[nearby, 0], near=[near, 0], needed_until=lambda space, last_step: needed)
+    state = memory(most=[most, 0], near_bytes=[nearby, 0], near_step=[near, 0], needed_until=lambda space, last_step: needed)
     assert ScheduledMemory.has_bytes(state, 7, 0, 50, last_step, False, True) is fits
