@@ -7,7 +7,6 @@ into records, rewrites them, and writes them back. When a kernel is compiled, al
 
 from collections.abc import Set
 from importlib import import_module
-from itertools import islice
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import NkiMlirError
@@ -15,19 +14,14 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.pass_manager import Pass, PassObserver, file_names, pass_named
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.similar_names import nearest
+from nki_mlir.targets.cpu import pipeline
 from nki_mlir.targets.cpu.function import NativeFunction
-from nki_mlir.targets.cpu.native_nodes import NestCall, calls_in
+from nki_mlir.targets.cpu.native_nodes import NestCall, TileCall, calls_in
 from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
-from nki_mlir.targets.cpu.pipeline import (
-    CHANGE_FUNCTIONS,
-    CHANGE_NARROW_FLOATS,
-    CHANGE_PRODUCTS,
-    CHANGE_SEQUENCES,
-    CHANGE_TILES,
-    NAMES,
-    PIPELINE,
-    REQUIRED,
-)
+from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
+from nki_mlir.targets.cpu.roundings import EXTREMA
+from nki_mlir.targets.cpu.schedule import WITH_32_REGISTERS
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest_reader import Reader
 
 
@@ -74,15 +68,24 @@ def function_pass(name: str, options: str = "") -> FunctionPass:
 
 def unneeded_passes(function: NativeFunction) -> Set[str]:
     """Return the names of passes that change nothing in a function, and nothing in what other passes make of it."""
-    nests = dict.fromkeys(call.nest for call in calls_in(*function.body.nodes) if isinstance(call, NestCall))
+    calls = [*calls_in(*function.body.nodes)]
+    nests = dict.fromkeys(call.nest for call in calls if isinstance(call, NestCall))
     steps = [step for nest in nests for step in nest.steps]
-    unneeded = CHANGE_FUNCTIONS if all(step.kind != "activation" for step in steps) else frozenset()
-    if not any(nest.reduced and len(nest.inputs) == 2 for nest in nests):
-        unneeded |= CHANGE_PRODUCTS if function.buffers else CHANGE_PRODUCTS | CHANGE_TILES
-    if all(step.kind != "convert" for step in steps) and all(
-            operand.dtype.itemsize >= 4 for nest in nests for operand in nest.operands):
-        unneeded |= CHANGE_NARROW_FLOATS
-    return unneeded if any(islice(calls_in(*function.body.nodes), 1, None)) else unneeded | CHANGE_SEQUENCES
+    has_products = any(nest.reduced and len(nest.inputs) == 2 for nest in nests)
+    is_absent = {
+        pipeline.CHANGE_FUNCTIONS: all(step.kind != "activation" for step in steps),
+        pipeline.CHANGE_PRODUCTS: not has_products,
+        pipeline.CHANGE_TILES: not (has_products or function.buffers),
+        pipeline.CHANGE_CONSTANT_TILES: all(nest.inputs for nest in nests),
+        pipeline.CHANGE_OPERATIONS: not any(isinstance(call, TileCall) for call in calls),
+        pipeline.CHANGE_NARROW_FLOATS: all(step.kind != "convert" for step in steps) and all(
+            operand.dtype.itemsize >= 4 for nest in nests for operand in nest.operands),
+        pipeline.CHANGE_EXTREMA: all(step.name not in EXTREMA for step in steps),
+        pipeline.CHANGE_GRIDS: len(function.kernel.grid) < 2,
+        pipeline.CHANGE_SEQUENCES: len(calls) < 2,
+        pipeline.CHANGE_DIVIDED_SEQUENCES: len(calls) < 2 and not has_products,
+        pipeline.NEED_WIDE_REGISTERS: host.lanes() < WITH_32_REGISTERS}
+    return frozenset().union(*[names for names, absent in is_absent.items() if absent])
 
 
 def passes_of(text: str | None = None, is_written: bool = False, without: Set[str] = frozenset()) -> list[FunctionPass]:

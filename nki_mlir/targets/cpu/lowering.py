@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.bindings import Module, cloned, ir
+from nki_mlir.bindings import Module, cloned, ir, operations_of
 from nki_mlir.dialects import native
 from nki_mlir.dialects.kernel_function import MAY_ALIAS, KernelFunction, kernel_functions, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
@@ -102,8 +102,9 @@ def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bo
             kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)
     names = [*TO_RECORDS]
     if not is_at_waist(copy):
-        rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: it takes longer after other passes
-        around(rolling.name, copy, rolling.run)
+        if observer is not None or len(operations_of(copy, lambda name: True)) > WORTH_ROLLING:
+            rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")  # first: it takes longer after other passes
+            around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
     check_safe(copy)
     passes = [pass_named(name) for name in names]

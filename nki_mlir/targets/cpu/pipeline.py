@@ -16,11 +16,18 @@ REQUIRED = ("zero-unwritten",)              # without it, reads of memory before
 # The passes that change nothing in functions without this, which a process then need not load.
 CHANGE_PRODUCTS = frozenset({
     "form-products", "hoist-tiles", "pair-factors", "widen-tiles", "widen-factors", "hoist-factors", "copy-words",
-    "share-factors", "forward-factors", "store-products", "divide-columns", "pad-rows", "deepen-products",
-    "prefetch-factors"})
+    "share-factors", "forward-factors", "store-products", "divide-columns", "pad-rows", "reuse-tiles",
+    "deepen-products", "prefetch-factors"})
 CHANGE_NARROW_FLOATS = frozenset({
     "fit-functions", "tabulate-functions", "drop-roundings", "load-words", "find-zeros", "compare-words", "leave-nans",
     "round-pairs", "round-words", "delay-stores"})
 CHANGE_FUNCTIONS = frozenset({"select-powers"})
-CHANGE_TILES = frozenset({"trim-tiles", "forward-copies", "forward-constants", "store-rows", "reuse-tiles"})
+CHANGE_TILES = frozenset({"trim-tiles", "forward-copies", "forward-constants", "store-rows"})
+CHANGE_CONSTANT_TILES = frozenset({"forward-constants"})
+CHANGE_OPERATIONS = frozenset({"store-rows"})                   # that are no nests
+CHANGE_EXTREMA = frozenset({"simplify-extrema"})
+CHANGE_GRIDS = frozenset({"merge-programs"})                    # of two axes or more
 CHANGE_SEQUENCES = frozenset({"join-nests", "spread-sections", "chunk-rows"})
+CHANGE_DIVIDED_SEQUENCES = frozenset({"join-parts"})            # also those of packed products
+# The same on hosts without registers of 16 float32.
+NEED_WIDE_REGISTERS = frozenset({"load-words", "select-powers", "halve-vectors"})
