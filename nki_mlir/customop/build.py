@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from nki_mlir.customop.abi import ABI
+from nki_mlir.customop.limited_processes import CompilationMemory, CompilationTime, LimitedProcesses
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.files import cache_folder, shown, write_file
 
@@ -127,20 +127,20 @@ class Compiler:
         return ["-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", *(f"-Wl,--wrap={name}" for name in wrapped),
                 "-pthread"]
 
-    def run(self, arguments: Sequence[str], purpose: str, verbose: bool = False) -> None:
-        """Run the compiler. Raise ``CompilationFailed`` with its message, at the user's line that it names."""
+    def run(self, arguments: Sequence[str], purpose: str, processes: LimitedProcesses, verbose: bool = False) -> None:
+        """Run the compiler. Raise ``CompilationFailed`` with its message, at the user's line that it names, or that it
+        exceeds a limit."""
         command = [*self.command, *arguments]
         if verbose:
             print(shlex.join(command), flush=True)
-        try:
-            process = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
-        except FileNotFoundError:
-            raise NoCompiler(tried=self.command[0]) from None
-        if process.returncode:
-            error = CompilationFailed(what=purpose, output=readable(process.stderr))
-            raise error.located(first_user_line(process.stderr))
-        if verbose and process.stderr.strip():
-            print(readable(process.stderr), flush=True)
+        if shutil.which(command[0]) is None:
+            raise NoCompiler(tried=self.command[0])
+        ended = processes.run(command, purpose)
+        if ended.returncode:
+            error = CompilationFailed(what=purpose, output=readable(ended.output))
+            raise error.located(first_user_line(ended.output))
+        if verbose and ended.output.strip():
+            print(readable(ended.output), flush=True)
 
 
 def readable(output: str) -> str:
@@ -174,9 +174,8 @@ def _find(requested: str, path: str) -> Compiler:
     choices = [tuple(shlex.split(requested))] if requested.strip() else [("g++",), ("c++",), ("clang++",)]
     for command in choices:
         if shutil.which(command[0], path=path or None):
-            process = subprocess.run([*command, "--version"], capture_output=True, encoding="utf-8", errors="replace",
-                                     check=False)
-            return Compiler(command, process.stdout.split("\n")[0])
+            ended = LimitedProcesses().run([*command, "--version"], "CXX does not say its version")
+            return Compiler(command, ended.output.split("\n")[0])
     raise NoCompiler(tried=" or ".join(c[0] for c in choices))
 
 
@@ -270,19 +269,28 @@ def compile_all(recipe: Recipe, compiler: Compiler, folder: Path) -> tuple[Path,
     """Compile the library into the folder. Return its path and every file of the user that the compiler read."""
     flags = [*compiler.kernel_flags(recipe.checked), *recipe.definitions(), *recipe.flags]
     objects = [folder / f"{k}.o" for k in range(len(recipe.sources))]
+    processes = LimitedProcesses()
 
     def compile_one(source: Path, object_file: Path) -> None:
-        compiler.run([*flags, "-MMD", "-MF", f"{object_file}.d", "-c", str(source), "-o", str(object_file)],
-                     f"{shown(source)} does not compile", recipe.verbose)
+        try:
+            compiler.run([*flags, "-MMD", "-MF", f"{object_file}.d", "-c", str(source), "-o", str(object_file)],
+                         f"{shown(source)} does not compile", processes, recipe.verbose)
+        except (CompilationTime, CompilationMemory) as error:
+            raise error.located(Location(shown(source), 1, 0)) from None
     engine = engine_objects(recipe, compiler, folder)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        longer = [pool.submit(compile_engine, recipe, compiler, part, object_file)     # first: they take longer
+        longer = [pool.submit(compile_engine, recipe, compiler, part, object_file, processes)   # first: takes longer
                   for part, object_file in zip(ENGINE_PARTS, engine) if not object_file.is_file()]
-        for job in [*(pool.submit(compile_one, s, o) for s, o in zip(recipe.sources, objects)), *longer]:
-            job.result()
+        try:
+            for job in [*(pool.submit(compile_one, s, o) for s, o in zip(recipe.sources, objects)), *longer]:
+                job.result()
+        except (KeyboardInterrupt, SystemExit):         # the pool waits for its jobs
+            pool.shutdown(wait=False, cancel_futures=True)
+            processes.end()
+            raise
     library = folder / f"lib{recipe.name}.so"
     compiler.run([*map(str, objects), *map(str, engine), *compiler.link_flags(recipe.checked), "-o",
-                  str(library)], f"lib{recipe.name}.so cannot be linked", recipe.verbose)
+                  str(library)], f"lib{recipe.name}.so cannot be linked", processes, recipe.verbose)
     dependencies = [Path(f"{object_file}.d").read_text(encoding="utf-8") for object_file in objects]
     return library, {Path(f) for text in dependencies for f in files_in(text)}
 
@@ -309,12 +317,13 @@ def engine_objects(recipe: Recipe, compiler: Compiler, folder: Path) -> list[Pat
     return [cached / f"{part[0]}.o" for part in ENGINE_PARTS]
 
 
-def compile_engine(recipe: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path) -> None:
+def compile_engine(recipe: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path,
+                   processes: LimitedProcesses) -> None:
     sources = [word for name in part for word in ("-include", str(HERE / "engine" / f"{name}.cpp"))]
     with tempfile.TemporaryDirectory() as folder:
         partial = Path(folder) / object_file.name
         compiler.run([*ENGINE_FLAGS, *recipe.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o",
-                      str(partial)], "the emulated engine does not compile", recipe.verbose)
+                      str(partial)], "the emulated engine does not compile", processes, recipe.verbose)
         write_file(object_file, partial.read_bytes())
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,8 @@ from nki_mlir.customop.library import (
     WrongArgumentDtype,
     WrongArity,
 )
+from nki_mlir.customop.limited_processes import CompilationMemory, CompilationTime, LimitedProcesses
+from nki_mlir.input_limits import LimitText
 from nki_mlir.language.current import nki
 
 from ..at_once import at_once
@@ -311,6 +314,57 @@ def test_directory__without_permission(files):
     (files / "locked").mkdir(mode=0o500)
     with pytest.raises(UnwritableDirectory, match="Permission denied"):
         load(build_directory="locked")
+
+
+# -- sources without an end --------------------------------------------------------------------------------------------
+def test_limits__of_memory_and_files(files, monkeypatch):
+    (files / "kernel.cpp").write_text(KERNEL + '#include "/dev/zero"\n')
+    monkeypatch.setenv("NKI_MLIR_COMPILER_BYTES", str(1 << 28))
+    with pytest.raises(CompilationMemory) as raised:
+        load()
+    error = raised.value
+    assert str(error).startswith("kernel.cpp:1:1: error: kernel.cpp does not compile: the compiler needs more than "
+                                 "268,435,456 bytes of memory, or for a file that it writes [NKI-CUSTOMOP-MEMORY]")
+    assert "the compiler says: " in error.advice[0] and "set NKI_MLIR_COMPILER_BYTES to a larger number" in error.advice[1]
+    (files / "kernel.cpp").write_text(KERNEL + "char large[1 << 28] = {1};\n")         # the file of an object
+    with pytest.raises(CompilationMemory, match="268,435,456 bytes"):
+        load()
+    monkeypatch.setenv("NKI_MLIR_COMPILER_BYTES", str(1 << 40))
+    (files / "kernel.cpp").write_text(KERNEL)
+    assert np.array_equal(load().twice(X), 2 * X)
+
+
+def test_limit__of_time_ends_all_processes_of_the_compiler(files, monkeypatch):
+    os.mkfifo(files / "pipe.h")
+    (files / "kernel.cpp").write_text(KERNEL + '#include "pipe.h"\n')
+    monkeypatch.setenv("NKI_MLIR_COMPILER_SECONDS", "1")
+    processes = LimitedProcesses()
+    with pytest.raises(CompilationTime) as raised:
+        build.find_compiler().run(["-c", "kernel.cpp", "-I", str(build.INCLUDE)], "kernel.cpp does not compile", processes)
+    assert str(raised.value).startswith(
+        "error: kernel.cpp does not compile: the compiler took more than 1 second [NKI-CUSTOMOP-TIME]")
+    assert raised.value.advice[1].endswith("or set NKI_MLIR_COMPILER_SECONDS to a larger number of seconds")
+    assert processes.running == []
+    with pytest.raises(OSError, match="No such device or address"):     # as soon as no process waits to read the pipe
+        for _ in range(200):
+            os.close(os.open(files / "pipe.h", os.O_WRONLY | os.O_NONBLOCK))
+            time.sleep(0.05)
+
+
+def test_limits__of_this_process_stay(files):
+    """A limit that the process has is lower than the default, and no process may raise it."""
+    code = ("import resource; from nki_mlir.customop.limited_processes import LimitedProcesses\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+            "print(LimitedProcesses().run(['sh', '-c', 'ulimit -v >&2; exit 3'], 'it fails'))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == f"Ended(returncode=3, output='{(1 << 30) // 1024}\\n')\n", done.stderr
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-3", "1e9"])
+def test_limits__that_are_malformed(files, monkeypatch, text):
+    monkeypatch.setenv("NKI_MLIR_COMPILER_SECONDS", text)
+    with pytest.raises(LimitText, match=f"NKI_MLIR_COMPILER_SECONDS is {text}, which must be a positive number of seconds"):
+        load()
 
 
 # -- registrations -----------------------------------------------------------------------------------------------------
