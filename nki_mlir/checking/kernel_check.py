@@ -19,6 +19,7 @@ from nki_mlir.capture.operation_limit import limited
 from nki_mlir.capture.races.verdicts import ProgramsRepeat, RaceWarning
 from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.checking.observer import OperationObserver
+from nki_mlir.checking.repeated_findings import unrepeated
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
 from nki_mlir.dialects.launch_members import RANKS, FewerRanks
@@ -217,10 +218,3 @@ def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFindi
     if kind == "failed":
         kind = "device-rule" if isinstance(error, TargetRule) else KINDS_BY_CODE.get(error.code, kind)
     return CheckFinding(kind, severity, error.headline, error.at, error.advice[1], error.code)
-
-
-def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
-    """Drop findings that capture repeats after the eager run, and warnings of one line whose values alone differ."""
-    def key(f: CheckFinding) -> object:
-        return f.location and f.location[:2], f.code if f.kind == "warning" and f.code else f.message
-    return list({key(f): f for f in reversed(findings)}.values())[::-1]

@@ -28,6 +28,10 @@ def test_a_flaw__is_reported_at_its_line(name, flaw):
     told = [f for f in report.of(kind) if f.location and f.location.line == line and f.severity != "note"]
     assert told and all(f.fix for f in told), str(report)
     assert all(np.array_equal(a, b) for a, b in zip(arguments, before))
+    at_the_line = [f for f in report.findings if f.location and f.location.line == line]
+    for field in ("code", "fix", "message"):            # the mistake is told once
+        told = [getattr(f, field) for f in at_the_line if getattr(f, field)]
+        assert len(set(told)) == len(told), str(report)
 
 
 def test_both_generations_have_flaws_of_each_kind():

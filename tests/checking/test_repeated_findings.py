@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which findings tell of a mistake that another one tells of."""
+
+import pytest
+
+from nki_mlir.checking.repeated_findings import unrepeated
+from nki_mlir.checking.report import CheckFinding
+from nki_mlir.diagnostics import Location
+
+AT, NEXT = Location("k.py", 7, 4), Location("k.py", 8, 4)
+
+
+def found(kind="device-rule", severity="error", message="the rule is broken", at=AT, fix="mend it", code="NKI-RULE"):
+    return CheckFinding(kind, severity, message, at, fix, code)
+
+
+REPEATED = {
+    "the same text at another column": (found(), found(at=Location("k.py", 7, 9))),
+    "the same text of another check": (found("failed", code=""), found("streams", "warning")),
+    "other numbers": (found(message="sqrt of -9.5 at [0, 12]"), found(message="sqrt of 1e-05 at [33, 0]")),
+    "another rule with the same fix": (found(code="NKI-ONE", message="one"), found(code="NKI-TWO", message="two")),
+    "a warning of the same rule": (found("warning", "warning", "p of a"), found("warning", "warning", "q of b")),
+    "another instruction of a stream": (found("streams", message="act reads t"), found("streams", message="pool reads t")),
+    "an operand that is not in the domain": (found("not-finite", code="", message="NaN"), found(
+        message="rsqrt of -9", severity="warning", code="NKI-DOMAIN", fix="bring")),
+    "the stream of a read": (found("unwritten-read", code="", fix="x"), found("streams", code="NKI-STREAM-UNWRITTEN",
+                                                                            message="sp reads b", fix="y")),
+    "a missing index": (found("race", message="missing", code="err_unexpected_output_dependencies", fix="index"), found(
+        "race", message="t is written", code="NKI-RACE-ITERATIONS", fix="+="))}
+SEPARATE = {
+    "another line": (found(), found(at=NEXT)),
+    "another file": (found(), found(at=Location("other.py", 7, 4))),
+    "another operand": (found(message="stationary is in HBM"), found(message="moving is in HBM")),
+    "no code": (found(code="", message="sum of 3", fix=""), found(code="", message="sum of 4", fix="")),
+    "no fix": (found(code="NKI-ONE", message="one", fix=""), found(code="NKI-TWO", message="two", fix="")),
+    "a note": (found(code="NKI-ONE", message="one"), found("older-form", "note", "two", code="")),
+    "no line": (found(message="one 1", at=None), found(message="one 2", at=None)),
+    "the cause at another line": (found("not-finite", code="", message="NaN", at=NEXT, fix="x"), found(code="NKI-DOMAIN")),
+    "another kind as the cause": (found("range", code="", message="NaN", fix="x"), found(code="NKI-DOMAIN"))}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_a_mistake_is_told_once(case):
+    first, again = REPEATED[case]
+    assert unrepeated([first, again]) == [first]
+    assert unrepeated([first, again, first]) == [first]
+
+
+@pytest.mark.parametrize("case", SEPARATE)
+def test_other_mistakes_stay(case):
+    pair = list(SEPARATE[case])
+    assert unrepeated(pair) == pair and unrepeated(pair[::-1]) == pair[::-1]
+
+
+def test_the_severest_stays_in_the_order_of_the_findings():
+    other = found(message="another operand")
+    note, warning, error = (found(severity=severity) for severity in ("note", "warning", "error"))
+    assert unrepeated([note, other, warning, error]) == [other, error]
+    consequence = found(code="NKI-DOMAIN", message="log of 0", fix="x")
+    cause = found("not-finite", "warning", "the first -inf", code="", fix="y")
+    assert unrepeated([consequence, cause]) == [cause]              # whichever is severer
