@@ -7,6 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from nki_mlir.capture.replaced_builtins import AnyException
 from nki_mlir.capture.tracebacks import leave_out_internal_frames
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
     except NkiMlirError as error:
         print(error, file=sys.stderr)
         return 1
-    except BaseException as error:
+    except AnyException as error:
         leave_out_internal_frames(error)
         raise
     return 0

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from nki_mlir.capture import locations
+from nki_mlir.capture.replaced_builtins import AnyException, ReplacedPython, explained, replaced_builtins
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.environment import EnvironmentVariable
 
@@ -30,10 +31,21 @@ def leave_out_internal_frames(error: BaseException) -> None:
     """Remove the toolchain's frames from the traceback of an exception, of its causes and of its contexts.
 
     A bare ``raise`` after it adds no frame. Before Python 3.11 the frame of the function with the ``raise`` stays.
-    Ctrl-C may come while the toolchain handles an exception: that exception is not shown.
+    Ctrl-C may come while the toolchain handles an exception: that exception is not shown. If the program has replaced
+    built-in functions that the toolchain needs, a defect becomes an error that names them.
     """
+    if replaced := replaced_builtins():
+        shown = explained(error, replaced, lambda defect: without_frames(defect) and is_defect(defect))
+        if shown is not error:
+            raise shown from None
+    else:
+        without_frames(error)
+
+
+def without_frames(error: BaseException) -> bool:
+    """Remove the toolchain's frames, and return whether they should be removed."""
     if TRACEBACK.text() == FULL:
-        return
+        return False
     for linked in chain(error):
         if isinstance(linked, KeyboardInterrupt) and is_internal(linked.__context__, linked):
             linked.__suppress_context__ = True
@@ -46,6 +58,7 @@ def leave_out_internal_frames(error: BaseException) -> None:
                 if RAISE_RESTORES_FRAMES and linked.__traceback__ is not None:
                     linked.__traceback__.tb_next = first
                 linked.__traceback__ = first
+    return True
 
 
 def without_internal_frames(function: Callable[P, R]) -> Callable[P, R]:
@@ -54,8 +67,12 @@ def without_internal_frames(function: Callable[P, R]) -> Callable[P, R]:
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
             return function(*arguments, **keywords)
-        except BaseException as error:
-            leave_out_internal_frames(error)
+        except AnyException as error:
+            try:
+                leave_out_internal_frames(error)
+            except ReplacedPython as replaced:
+                replaced.__traceback__ = None
+                raise
             raise
     return call
 

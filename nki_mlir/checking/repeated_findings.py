@@ -19,14 +19,14 @@ CONSEQUENCES: dict[str, set[str]] = {
 def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
     """Return the findings without those that tell of a mistake again: at the same line with other values, with another
     rule but the same fix, or as a consequence of what another check found. The severest of them stays."""
-    kept: dict[int, CheckFinding] = {}
+    reported: dict[int, CheckFinding] = {}
     at_line: defaultdict[object, list[CheckFinding]] = defaultdict(list)
     for number, finding in sorted(enumerate(findings), key=lambda one: SEVERITIES.index(one[1].severity)):
-        others = at_line[line_of(finding)]
-        if not any(tells(other, finding) for other in others):
-            kept[number] = finding
-            others.append(finding)
-    return [f for _, f in sorted(kept.items())
+        of_line = at_line[line_of(finding)]
+        if not any(tells(earlier, finding) for earlier in of_line):
+            reported[number] = finding
+            of_line.append(finding)
+    return [f for _, f in sorted(reported.items())
             if f.location is None or not any(follows(f, cause) for cause in at_line[line_of(f)])]
 
 

@@ -6,7 +6,6 @@ A command that fails restores them before it reports the error, and names what w
 """
 
 import builtins
-import re
 import sys
 from builtins import BaseException as AnyException
 from builtins import Exception as OrdinaryException
@@ -28,12 +27,6 @@ USED_OF_SYS = {"stdin": "read", "stdout": "write", "stderr": "write", "path": "i
                "path_hooks": "insert", "modules": "items", "exc_info": "__call__", "getrecursionlimit": "__call__",
                "setrecursionlimit": "__call__"}
 CHANGING = {"_", "cache"}          # the last value of a console, and a table that Python replaces itself
-
-
-class ReplacedPython(NkiMlirError):
-    code = "NKI-PYTHON-REPLACED"
-    message = "the kernel's file replaces {what}, which the toolchain needs in the same process: {text}"
-    fix = "leave Python's and NumPy's names, modules and limits unchanged, and give the file's variables other names"
 
 
 class PythonState(NamedTuple):
@@ -71,14 +64,10 @@ class PythonState(NamedTuple):
 
     def line_of(self, replaced: Sequence[str]) -> Location | None:
         """Return the line of the kernel's file that replaces one of the names, if a line shows that."""
-        words = "|".join(re.escape(name.rpartition(".")[2]) for name in replaced if name != RECURSION)
-        words = words or "$^"                       # which matches nothing
-        forms = [rf"^[^=(#]*\b(?:{words})\b[^=(]*=(?!=)", rf"^[^#]*\b(?:setattr|delattr)\(.*\b(?:{words})\b"]
-        forms += [r"^[^#]*\bsetrecursionlimit\("] * (RECURSION in replaced)
-        forms += [r"^[^#]*\b(?:modules|__dict__)\.clear\("] * (MODULES in replaced or "__name__" in replaced)
-        lines = self.file.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((Location(str(self.file), number, len(line) - len(line.lstrip()))
-                     for number, line in enumerate(lines, 1) if any(re.match(form, line) for form in forms)), None)
+        from nki_mlir.capture.replaced_builtins import assignment_in  # start-up: imported on first use
+        forms = [r"^[^#]*\bsetrecursionlimit\("] * (RECURSION in replaced)
+        forms += [r"^[^#]*\bmodules\.clear\("] * (MODULES in replaced)
+        return assignment_in(str(self.file), [name for name in replaced if name != RECURSION], forms)
 
 
 _states: list[PythonState] = []         # the state before the first file of a kernel
@@ -99,9 +88,12 @@ def with_python_restored(command: Callable[[], int]) -> int:
         for state in _states:
             replaced = state.restored()
             if replaced and is_instance(error, OrdinaryException) and not is_instance(error, NkiMlirError):
-                from nki_mlir.capture import locations  # start-up: imported on first use
+                # start-up: imported on first use
+                from nki_mlir.capture import locations
+                from nki_mlir.capture.replaced_builtins import ReplacedPython
                 names = ", ".join(replaced[:4] + ["others"] * (len(replaced) > 4))
-                raised = ReplacedPython(what=names, text=f"{type(error).__name__}: {text_of(error)}")
+                raised = ReplacedPython(program="the kernel's file", what=names,
+                                        text=f"{type(error).__name__}: {text_of(error)}")
                 at = state.line_of(replaced) or locations.raised_at(error.__traceback__)
                 raise raised.located(at).with_traceback(error.__traceback__) from error
         raise

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from nki_mlir.capture.replaced_builtins import RestoredBuiltins
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.files import private_folder, replace
 from nki_mlir.python_commands import LEAVE_CURRENT_DIRECTORY
@@ -77,5 +78,6 @@ def take_off_path() -> None:
 def remove(folder: str, owner: int) -> None:
     """Remove the scripts when the process ends that wrote them, not a fork of it."""
     if os.getpid() == owner:
-        import shutil  # start-up: most processes have a cache
-        shutil.rmtree(folder, ignore_errors=True)
+        with RestoredBuiltins():        # the program may have replaced what imports need
+            import shutil  # start-up: most processes have a cache
+            shutil.rmtree(folder, ignore_errors=True)

@@ -26,6 +26,7 @@ from nki_mlir.capture.builder import Builder, current
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.loop_state import Identity
 from nki_mlir.capture.races.verdicts import checked, report
+from nki_mlir.capture.replaced_builtins import AnyException, ReplacedPython
 from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="Kernel")
 
 PUBLIC = ("func", "grid", "lower", "mode", "on", "options", "target")       # the public attributes of a kernel
+DECORATE = "decorate a function with nki.jit"
 TRACKS = ("interpreter", "isa")          # executors that track writes, and find races that depend on data
 
 
@@ -195,8 +197,12 @@ class Kernel(Derived):
                 return self.run(arguments, keywords, self.executor or default_executor())
             except IndirectOutOfBounds as error:
                 raise plain(error) from error
-        except BaseException as error:
-            leave_out_internal_frames(error)
+        except AnyException as error:
+            try:
+                leave_out_internal_frames(error)
+            except ReplacedPython as replaced:
+                replaced.__traceback__ = None
+                raise
             raise
 
     @without_internal_frames
@@ -450,9 +456,6 @@ def default_executor() -> str:
     chosen = EXECUTOR.text() or ("interpreter" if "_XLAC" in sys.modules else "jit")
     check_executor(chosen)
     return chosen
-
-
-DECORATE = "decorate a function with nki.jit"
 
 
 class NoFunction(BadArgument):

@@ -10,33 +10,33 @@ from nki_mlir.diagnostics import Location
 AT, NEXT = Location("k.py", 7, 4), Location("k.py", 8, 4)
 
 
-def found(kind="device-rule", severity="error", message="the rule is broken", at=AT, fix="mend it", code="NKI-RULE"):
+def finding(kind="device-rule", severity="error", message="the rule is broken", at=AT, fix="mend it", code="NKI-RULE"):
     return CheckFinding(kind, severity, message, at, fix, code)
 
 
 REPEATED = {
-    "the same text at another column": (found(), found(at=Location("k.py", 7, 9))),
-    "the same text of another check": (found("failed", code=""), found("streams", "warning")),
-    "other numbers": (found(message="sqrt of -9.5 at [0, 12]"), found(message="sqrt of 1e-05 at [33, 0]")),
-    "another rule with the same fix": (found(code="NKI-ONE", message="one"), found(code="NKI-TWO", message="two")),
-    "a warning of the same rule": (found("warning", "warning", "p of a"), found("warning", "warning", "q of b")),
-    "another instruction of a stream": (found("streams", message="act reads t"), found("streams", message="pool reads t")),
-    "an operand that is not in the domain": (found("not-finite", code="", message="NaN"), found(
+    "the same text at another column": (finding(), finding(at=Location("k.py", 7, 9))),
+    "the same text of another check": (finding("failed", code=""), finding("streams", "warning")),
+    "other numbers": (finding(message="sqrt of -9.5 at [0, 12]"), finding(message="sqrt of 1e-05 at [33, 0]")),
+    "another rule with the same fix": (finding(code="NKI-ONE", message="one"), finding(code="NKI-TWO", message="two")),
+    "a warning of the same rule": (finding("warning", "warning", "p of a"), finding("warning", "warning", "q of b")),
+    "another instruction of a stream": (finding("streams", message="act reads t"), finding("streams", message="pool reads t")),
+    "an operand that is not in the domain": (finding("not-finite", code="", message="NaN"), finding(
         message="rsqrt of -9", severity="warning", code="NKI-DOMAIN", fix="bring")),
-    "the stream of a read": (found("unwritten-read", code="", fix="x"), found("streams", code="NKI-STREAM-UNWRITTEN",
+    "the stream of a read": (finding("unwritten-read", code="", fix="x"), finding("streams", code="NKI-STREAM-UNWRITTEN",
                                                                             message="sp reads b", fix="y")),
-    "a missing index": (found("race", message="missing", code="err_unexpected_output_dependencies", fix="index"), found(
+    "a missing index": (finding("race", message="missing", code="err_unexpected_output_dependencies", fix="index"), finding(
         "race", message="t is written", code="NKI-RACE-ITERATIONS", fix="+="))}
 SEPARATE = {
-    "another line": (found(), found(at=NEXT)),
-    "another file": (found(), found(at=Location("other.py", 7, 4))),
-    "another operand": (found(message="stationary is in HBM"), found(message="moving is in HBM")),
-    "no code": (found(code="", message="sum of 3", fix=""), found(code="", message="sum of 4", fix="")),
-    "no fix": (found(code="NKI-ONE", message="one", fix=""), found(code="NKI-TWO", message="two", fix="")),
-    "a note": (found(code="NKI-ONE", message="one"), found("older-form", "note", "two", code="")),
-    "no line": (found(message="one 1", at=None), found(message="one 2", at=None)),
-    "the cause at another line": (found("not-finite", code="", message="NaN", at=NEXT, fix="x"), found(code="NKI-DOMAIN")),
-    "another kind as the cause": (found("range", code="", message="NaN", fix="x"), found(code="NKI-DOMAIN"))}
+    "another line": (finding(), finding(at=NEXT)),
+    "another file": (finding(), finding(at=Location("other.py", 7, 4))),
+    "another operand": (finding(message="stationary is in HBM"), finding(message="moving is in HBM")),
+    "no code": (finding(code="", message="sum of 3", fix=""), finding(code="", message="sum of 4", fix="")),
+    "no fix": (finding(code="NKI-ONE", message="one", fix=""), finding(code="NKI-TWO", message="two", fix="")),
+    "a note": (finding(code="NKI-ONE", message="one"), finding("older-form", "note", "two", code="")),
+    "no line": (finding(message="one 1", at=None), finding(message="one 2", at=None)),
+    "the cause at another line": (finding("not-finite", code="", message="NaN", at=NEXT, fix="x"), finding(code="NKI-DOMAIN")),
+    "another kind as the cause": (finding("range", code="", message="NaN", fix="x"), finding(code="NKI-DOMAIN"))}
 
 
 @pytest.mark.parametrize("case", REPEATED)
@@ -53,9 +53,9 @@ def test_other_mistakes_stay(case):
 
 
 def test_the_severest_stays_in_the_order_of_the_findings():
-    other = found(message="another operand")
-    note, warning, error = (found(severity=severity) for severity in ("note", "warning", "error"))
+    other = finding(message="another operand")
+    note, warning, error = (finding(severity=severity) for severity in ("note", "warning", "error"))
     assert unrepeated([note, other, warning, error]) == [other, error]
-    consequence = found(code="NKI-DOMAIN", message="log of 0", fix="x")
-    cause = found("not-finite", "warning", "the first -inf", code="", fix="y")
+    consequence = finding(code="NKI-DOMAIN", message="log of 0", fix="x")
+    cause = finding("not-finite", "warning", "the first -inf", code="", fix="y")
     assert unrepeated([consequence, cause]) == [cause]              # whichever is severer

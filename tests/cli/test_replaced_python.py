@@ -3,13 +3,15 @@
 
 import builtins
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from nki_mlir.capture.replaced_builtins import ReplacedPython
 from nki_mlir.cli import python_state
-from nki_mlir.cli.python_state import PythonState, ReplacedPython, with_python_restored
+from nki_mlir.cli.python_state import PythonState, with_python_restored
 
 HEAD = """import builtins, os, sys
 import numpy as np
@@ -46,6 +48,54 @@ def test_a_command_names_what_a_kernel_replaces(line, tmp_path):
     assert rest[-1] == ("  fix: leave Python's and NumPy's names, modules and limits unchanged, and give the file's "
                         "variables other names")
     assert done.returncode == 1
+
+
+DIRECT = {
+    "builtins.len = lambda value: 3": ("len", "IndexError: list index out of range"),
+    "builtins.isinstance = None": ("isinstance", "TypeError: 'NoneType' object is not callable"),
+    "builtins.BaseException = builtins.type = 3": ("type, BaseException", "TypeError: "),
+    "builtins.__dict__.clear()": ("__name__, __doc__, __package__, __loader__, others", "NameError: name '"),
+    "del builtins.zip": ("zip", "NameError: name 'zip' is not defined")}
+
+
+@pytest.mark.parametrize("line", DIRECT)
+def test_a_call_from_python_names_what_the_program_replaces(line, tmp_path):
+    """At the top of the module, and in the kernel. No frame of the toolchain is shown."""
+    what, text = DIRECT[line]
+    head = "import nki_mlir.compat; nki_mlir.compat.install()\n" + HEAD
+    call = "f(np.ones((4, 4), np.float32))\n"
+    (tmp_path / "top.py").write_text(head.replace("@nki.jit", f"{line}\n@nki.jit").format(line="pass") + call)
+    (tmp_path / "body.py").write_text(head.format(line=line) + call)
+    for file, at in (("top.py", "6:1"), ("body.py", "8:5")):
+        done = subprocess.run([sys.executable, file], cwd=tmp_path, capture_output=True, text=True,
+                              env={**os.environ, "NKI_MLIR_CACHE": "off", "NKI_MLIR_TRACEBACK": ""})
+        where, said = done.stderr.split("\nnki_mlir.capture.replaced_builtins.ReplacedPython: ")
+        assert said.startswith(f"{tmp_path / file}:{at}: error: this program replaces {what}, which the toolchain needs in "
+                               f"the same process: {text}"), done.stderr
+        assert "  fix: leave Python's and NumPy's names" in said and done.returncode == 1
+        assert re.findall(r'File "(.*?)"', where) == [str(tmp_path / file)], done.stderr
+        assert "nki_mlir/" not in said and "nki_mlir" not in where, done.stderr
+
+
+def test_a_call_from_python__leaves_what_the_program_replaced(tmp_path):
+    (tmp_path / "k.py").write_text("import nki_mlir.compat; nki_mlir.compat.install()\n" + HEAD.format(line="pass") + """
+own = builtins.len
+builtins.len = other = lambda value: 3
+del builtins.copyright
+builtins.mine = 5
+try:
+    f(np.ones((4, 4), np.float32))
+except Exception as error:
+    assert type(error).__name__ == "ReplacedPython" and error.__cause__ is None
+    assert builtins.len is other and "copyright" not in vars(builtins) and builtins.mine == 5
+    builtins.len = own
+assert f(np.ones((4, 4), np.float32)).sum() == 16
+builtins.print = None
+assert f(np.ones((4, 5), np.float32)).sum() == 20
+""")
+    done = subprocess.run([sys.executable, "k.py"], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "NKI_MLIR_CACHE": "off", "NKI_MLIR_TRACEBACK": ""})
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_error_of_the_kernel_stays_the_kernels(tmp_path):
@@ -100,7 +150,7 @@ def test_with_python_restored__converts_errors_of_python_alone(state):
         raise error
     with pytest.raises(ReplacedPython, match=r"replaces ascii, which .*: ValueError: no"):
         with_python_restored(lambda: failing(ValueError("no")))
-    for error in (KeyboardInterrupt(), SystemExit(3), ReplacedPython(what="x", text="y")):
+    for error in (KeyboardInterrupt(), SystemExit(3), ReplacedPython(program="p", what="x", text="y")):
         with pytest.raises(type(error)) as caught:
             with_python_restored(lambda error=error: failing(error))
         assert caught.value is error and builtins.ascii is not None

@@ -15,6 +15,7 @@ import numpy as np
 from nki_mlir.capture.builder import Builder, active
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.races.touches import ValueNumbers
+from nki_mlir.capture.replaced_builtins import AnyException, ReplacedPython
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
 from nki_mlir.capture.wrapping import is_python_function
@@ -175,8 +176,12 @@ class Kernel(CoreKernel):
             if not capturing() and ARTIFACTS.raw():
                 self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
             return super().__call__(*arguments, **keywords)
-        except BaseException as error:
-            leave_out_internal_frames(error)
+        except AnyException as error:
+            try:
+                leave_out_internal_frames(error)
+            except ReplacedPython as replaced:
+                replaced.__traceback__ = None
+                raise
             raise
 
     def leave_compiled(self, folder: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
