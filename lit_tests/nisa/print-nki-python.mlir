@@ -24,8 +24,8 @@
 // Results of functions define tiles. A file is formatted with the settings of its directory.
 // BETA:   import neuronxcc.nki as nki
 // BETA:   def scale(x):
-// BETA:   rows = nl.load(x, dtype=nl.float32)
-// BETA:   doubled = nisa.tensor_scalar(data=rows, op0=nl.multiply, operand0=2.0, engine=nisa.engine.gpsimd, dtype=nl.float32)
+// BETA:   rows = nl.load(x)
+// BETA:   doubled = nisa.tensor_scalar(data=rows, op0=nl.multiply, operand0=2.0, engine=nisa.engine.gpsimd)
 // BETA:   out = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.shared_hbm)
 // BETA:   nl.store(out, doubled)
 // BETA:   return out

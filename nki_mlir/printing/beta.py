@@ -22,6 +22,9 @@ IMPORTS = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport
 ELEMENTWISE = ("data", "data1", "data2", "src", "on_true_tile", "on_true", "on_false", "predicate", "data0")
 UNPAIRED = ("tensor_reduce", "nc_matmul", "nc_transpose", "dma_transpose", "max8", "nc_find_index8", "local_gather",
             "bn_stats", "bn_aggr", "nc_match_replace8")         # operands differ in shape
+# functions whose result has the dtype of the data if no other is named; transposes take no other
+OF_DTYPE_OF_DATA = ("nc_transpose", "dma_transpose", "activation", "activation_reduce", "tensor_copy", "tensor_reduce",
+                    "tensor_scalar")
 Keywords = dict[str, ast.expr]
 
 
@@ -161,8 +164,7 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
     if "dst" in parameters:
         return f"nisa.{name}({', '.join([f'dst={target}', *arguments])})"
     moved = keywords.get("data", keywords.get("src"))
-    keeps = name in ("nc_transpose", "dma_transpose") and moved is not None and (
-        operand(moved, tensors).dtype is target.dtype)          # another dtype is a copy
+    keeps = name in OF_DTYPE_OF_DATA and moved is not None and operand(moved, tensors).dtype is target.dtype
     if "dtype" in parameters and not keeps:
         arguments.append(f"dtype={dtype_text(target.dtype)}")
     return _assigned(target, f"nisa.{name}({', '.join(arguments)})", accumulates == "True")
@@ -252,7 +254,8 @@ def _transfer(target: BetaOperand, keywords: Keywords, tensors: Tensors) -> str:
     keywords.pop("engine", None)               # beta cannot name the engine that triggers a transfer
     bounded = "oob_mode" in keywords
     if source.in_hbm and not target.in_hbm and not bounded:
-        return _assigned(target, f"nl.load({source}, dtype={dtype_text(target.dtype)})")
+        converted = "" if source.dtype is target.dtype else f", dtype={dtype_text(target.dtype)}"
+        return _assigned(target, f"nl.load({source}{converted})")
     if target.in_hbm and not source.in_hbm and not bounded:
         return f"nl.store({target}, {source})"
     arguments = [f"dst={target}", f"src={source}", *(f"{k}={ast.unparse(v)}" for k, v in keywords.items())]
