@@ -30,7 +30,7 @@ from nki_mlir.language.argument_memory import ArgumentMemory, bits_of
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.current.kernel import Kernel as CurrentKernel
-from nki_mlir.language.current.refused_python import RefusedPython, refused_python
+from nki_mlir.language.current.refused_python import RefusedPython, classes_within, refused_python
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.language.older_forms import OlderFormWarning, report_forms_of
 from nki_mlir.language.results import ElementsLeftOut
@@ -78,8 +78,9 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     finally:
         diagnostics.shown = before
     if isinstance(kernel, CurrentKernel):
+        classes = tuple(dict.fromkeys(classes_within(bound.values.values())))
         report.findings += [CheckFinding("python", WARNING, str(rule), at, rule.instead)
-                            for rule, at in refused_python(kernel.func)]
+                            for rule, at in refused_python(kernel.func, classes)]
     report.precision = observer.errors()
     reported_lines = {f.location.line for f in report.of("overwritten-input") if f.location}
     for warning in caught:

@@ -2,6 +2,7 @@
 """Python that the vendor's parser refuses: one statement for each rule, and what the parser reads."""
 
 import ast
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -120,6 +121,38 @@ def test_check_reports_the_kernel_and_what_it_calls():
         (1, "warning", f"{start}a comprehension", "append to a list in a loop"),
         (5, "warning", f"{start}a lambda", "define a function of the module"),
         (13, "warning", f"{start}'raise'", "write assert False, with the text")}
+
+
+class Step(nl.NKIObject):
+    def apply(self, tile):
+        return nl.multiply(tile, f"{self.factor:d}" and self.factor)
+
+
+@dataclass
+class Scaled(Step):
+    factor: int = 2
+
+    @property
+    def rows(self):
+        return 4
+
+
+@nki.jit
+def with_refused_methods(x, steps):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:steps[0].rows])
+    for step in steps:
+        tile = step.apply(tile)
+    nl.store(out, tile)
+    return out
+
+
+def test_check_reports_methods_and_properties_of_arguments():
+    report = nki_mlir.check(with_refused_methods, np.ones((4, 4), np.float32), (Scaled(3), Scaled()))
+    first = Step.apply.__code__.co_firstlineno
+    start = "the parser of nki 0.2 to 0.6 refuses "
+    assert [(f.location.line - first, f.message) for f in report.of("python")] == [
+        (1, f"{start}a format in an f-string"), (8, f"{start}this decorator")]
 
 
 def test_strict_warns_once_a_line_and_values_stay(monkeypatch):

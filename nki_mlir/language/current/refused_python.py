@@ -2,7 +2,7 @@
 """Python of a kernel, and of the functions that it calls, that the vendor's parser refuses."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from inspect import getattr_static
 from itertools import chain
@@ -13,6 +13,7 @@ from nki_mlir.capture.source_text import definition
 from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
 from nki_mlir.environment import is_strict
+from nki_mlir.language.arguments import attribute_names
 from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.python_subset import PythonRule, refused
 
@@ -29,8 +30,10 @@ def warn_of_refused(function: Callable[..., object]) -> None:
 
 
 @lru_cache(maxsize=256)
-def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, Location], ...]:
-    """Return the rules that a kernel's function and the functions that it names break, with the lines."""
+def refused_python(function: Callable[..., object], classes: tuple[type, ...] = ()
+                   ) -> tuple[tuple[PythonRule, Location], ...]:
+    """Return the rules that a kernel's function, the functions that it names, and the methods of classes break, with
+    the lines. ``classes`` are those of its arguments."""
     kernel = underlying(function)
     if kernel is None:
         return ()
@@ -43,7 +46,8 @@ def refused_python(function: Callable[..., object]) -> tuple[tuple[PythonRule, L
             continue
         broken += [(rule, Location(current.__code__.co_filename, node.lineno, node.col_offset))
                    for rule, node in refused(source.function, current is kernel)]
-        for callee in _named_functions(current, source.function):
+        methods = chain.from_iterable(map(_methods, classes)) if current is kernel else ()
+        for callee in chain(_named_functions(current, source.function), methods):
             if callee.__code__ not in visited and is_users(callee.__code__.co_filename, callee.__globals__):
                 visited.add(callee.__code__)
                 waiting.append(callee)
@@ -69,14 +73,41 @@ def _named_functions(function: FunctionType, tree: ast.FunctionDef) -> Iterator[
             continue
         for name in reversed(path):
             value = getattr_static(value, name, None) if isinstance(value, ModuleType | type) else None
-        if isinstance(value, type) and not value.__module__.startswith("nki_mlir"):
-            yield from (f for f in map(_function_of, vars(value).values()) if f is not None)
+        if isinstance(value, type):
+            yield from _methods(value)
         elif (called := _function_of(value)) is not None:
             yield called
 
 
+def _methods(kind: type) -> Iterator[FunctionType]:
+    """Yield the methods and properties of a class and of its bases."""
+    for base in kind.__mro__:
+        if not base.__module__.startswith("nki_mlir"):
+            yield from (f for f in map(_function_of, vars(base).values()) if f is not None)
+
+
+def classes_within(values: Iterable[object], visited: set[int] | None = None) -> Iterator[type]:
+    """Yield the classes of objects with attributes among a kernel's arguments, also within containers."""
+    visited = set() if visited is None else visited
+    for value in values:
+        if id(value) in visited:
+            continue
+        visited.add(id(value))
+        names = attribute_names(value)
+        if names or hasattr(value, "_fields"):
+            yield type(value)
+        if isinstance(value, tuple | list):
+            yield from classes_within(value, visited)
+        elif isinstance(value, dict):
+            yield from classes_within(value.values(), visited)
+        else:
+            yield from classes_within([getattr(value, n, None) for n in names], visited)
+
+
 def _function_of(value: object) -> FunctionType | None:
-    """Return the Python function behind a function, kernel, or static or class method; None for other values."""
+    """Return the Python function behind a function, kernel, property, or static or class method; None for other values.
+    """
+    value = value.fget if isinstance(value, property) else value
     value = getattr_static(value, "func", value) if not isinstance(value, FunctionType) else value
     value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     return value if isinstance(value, FunctionType) else None
