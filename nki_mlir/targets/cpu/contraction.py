@@ -9,6 +9,7 @@ panels is fastest depends on the processor: ``host_measurements`` measures ``TIL
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from nki_mlir.scalar.conversion_expansion import expand_convert
@@ -73,7 +74,14 @@ def contraction_of(nest: Nest) -> NestContraction | None:
     """Return the nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32.
     Return None for other nests, also for sums of integers, which loops accumulate in float64.
     """
-    product = product_of(nest) if len(nest.inputs) == 2 and not nest.mask else None
+    return contraction_with_rows(nest, ROWS[host.lanes()]) if nest.reduced and len(nest.inputs) == 2 else None
+
+
+@lru_cache(1 << 14)
+def contraction_with_rows(nest: Nest, most: int) -> NestContraction | None:
+    """Return the same for register tiles with at most this many rows. Passes of the CPU ask it of each nest again and
+    again."""
+    product = product_of(nest) if not nest.mask else None
     if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1] or integer_sums(nest):
         return None
     out = nest.outputs[0]
@@ -84,7 +92,7 @@ def contraction_of(nest: Nest) -> NestContraction | None:
         if columns:
             rows = [x for x in parallel if b.strides[x] == 0 and a.strides[x] and x != columns[0]]
             # Choose a size that fills the register tile; of several, the one with the smallest step.
-            sizes = {x: (min(nest.extents[x], ROWS[host.lanes()]), -abs(a.strides[x])) for x in rows}
+            sizes = {x: (min(nest.extents[x], most), -abs(a.strides[x])) for x in rows}
             return NestContraction(max(sizes, key=sizes.__getitem__, default=None), columns[0], broadcast, vector)
     return None
 

@@ -17,7 +17,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import chunk_loop
 from nki_mlir.targets.cpu.lowering import listing
-from nki_mlir.targets.cpu.passes.chunk_rows import CHUNK, bytes_of
+from nki_mlir.targets.cpu.passes.chunk_rows import CHUNK, Run, bytes_of
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -515,3 +515,44 @@ def test_iterations__prefetch_the_rows_of_the_next_one_in_turn(monkeypatch):
     distances = [min(map(int, re.findall(r"getelementptr %\w+\[(-?\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8", routine)))
                  for routine in code.split("llvm.func internal @")[1:] if "intr.prefetch" in routine]
     assert {*distances} == {128 * 96 * 4, (rows - 2 * 128) * 96 * 4}
+
+
+@nki.jit
+def unrolled(x, numbers):
+    """Run iterations that differ in a number and in their columns; those with the number 2 add to one tile."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    totals = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((128, 512), nl.float32)
+    for i, number in enumerate(numbers):
+        rows, columns = slice(i * 128, (i + 1) * 128), slice(0, 512 - 16 * number)
+        tile = nl.load(x[rows, columns])
+        powers = nl.exp(tile) * (number + 0.5) + tile
+        if number == 2:
+            total[:, columns] += powers
+        nl.store(out[rows, columns], powers)
+    nl.store(totals, total)
+    return out, totals
+
+
+def lowered_unrolled(count, numbers=(0, 1, 3, 4)):
+    numbers = tuple(numbers[i * i % 7 % len(numbers)] for i in range(count))
+    return unrolled.lower(np.zeros((128 * count, 512), np.float32), numbers).module("nki")
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 3, 4), (0, 1, 2, 3)])
+def test_groups_up_to_the_last_node_that_touches_their_memory__are_those_of_all_nodes(numbers):
+    module = lowered_unrolled(9, numbers)
+    nearest = listing(module, vectors=True)
+    with patch.object(Run, "nearest_group", lambda run, begin: run.group(begin, len(run.nodes))):
+        assert listing(module, vectors=True) == nearest
+
+
+def test_iterations_that_share_no_memory__are_compared_once():
+    """The calls of one iteration are compared with each other, so three times as many take three times as long."""
+    counts = []
+    for iterations in (8, 24):
+        apart = Iterations.apart
+        with patch.object(Iterations, "apart", autospec=True, side_effect=apart) as compared:
+            listing(lowered_unrolled(iterations), vectors=True)
+        counts.append(compared.call_count)
+    assert 0 < counts[1] <= 3.5 * counts[0]

@@ -22,6 +22,8 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.addressed_nest import addressed
@@ -185,7 +187,7 @@ class Run:
         """Append the nodes, with loops around groups of them."""
         begin = 0
         while begin < len(self.nodes):
-            end, parts, front = self.connected(begin, *self.group(begin))
+            end, parts, front = self.connected(begin, *self.nearest_group(begin))
             if len(parts) > 1 and (sum(map(self.is_large, parts)) > 1 or self.is_read_elsewhere(parts)):
                 self.loop(begin, end, parts, front)
             else:
@@ -193,15 +195,26 @@ class Run:
                 self.function.add(self.nodes[begin])
             begin = end
 
-    def group(self, begin: int) -> tuple[int, dict[int, Chunk], list[int]]:
-        """Return the end of the nodes from ``begin`` on that run chunk by chunk, the chunks of their nests by number,
-        and the small nodes that must run before all chunks because later nodes need all of their rows."""
+    def nearest_group(self, begin: int) -> tuple[int, dict[int, Chunk], list[int]]:
+        """Return what ``group`` returns for all nodes, or for those before one at which ``connected`` would end the
+        group: no later node of the run touches memory of these."""
+        stop = k = begin
+        while k < len(self.nodes) and k <= stop and self.count:
+            stop = max(stop, self.last_users[k])
+            k += 1
+        nearest = self.group(begin, k)
+        # ``cut_before`` may end a group of more nests in its second half
+        return self.group(begin, len(self.nodes)) if 2 * len(nearest[1]) > self.options.nests else nearest
+
+    def group(self, begin: int, stop: int) -> tuple[int, dict[int, Chunk], list[int]]:
+        """Return the end of the nodes from ``begin`` to ``stop`` that run chunk by chunk, the chunks of their nests by
+        number, and the small nodes that must run before all chunks because later nodes need all of their rows."""
         parts: dict[int, Chunk] = {}
         touched = TouchedMemory(self.chunks)
         front: list[int] = []
         if not self.count or not isinstance(self.nodes[begin], cpu.Compute):
             return begin, parts, front
-        for k in range(begin, len(self.nodes)):
+        for k in range(begin, stop):
             call = self.nodes[k]
             if not isinstance(call, cpu.Compute):
                 continue
@@ -221,7 +234,28 @@ class Run:
                 del parts[j]
             touched.add(k, intervals)
             parts[k] = part
-        return len(self.nodes), parts, front
+        return stop, parts, front
+
+    @cached_property
+    def last_users(self) -> list[int]:
+        """For each node the last node that touches bytes between those that it touches (``may_interleave``), or the
+        node itself."""
+        touched: dict[object, dict[object, list[tuple[int, int, int]]]] = {}    # by memory and symbols of addresses
+        for k, node in enumerate(self.nodes):
+            for region in accesses(node, all_rows(node.nest)) if isinstance(node, cpu.Compute) else ():
+                address, (low, high) = region.address, region.reach
+                touched.setdefault(region.root, {}).setdefault(address.symbols, []).append(
+                    (k, address.const + low, address.const + high))
+        last = [*range(len(self.nodes))]
+        for by_symbols in touched.values():
+            ends = [regions[-1][0] for regions in by_symbols.values()]
+            for n, regions in enumerate(by_symbols.values()):
+                # the distance from addresses with other symbols is not known
+                apart = max([*ends[:n], *ends[n + 1:]], default=-1)
+                numbers, lows, highs = np.array(regions, np.int64).T
+                for k, low, high in regions:
+                    last[k] = max(last[k], apart, int(numbers[(lows <= high) & (highs >= low)][-1]))
+        return last
 
     def cut_before(self, end: int, parts: Mapping[int, Chunk]) -> int:
         """Return the node before which the loop should end: the one in the second half of the nests, or ``end``, that

@@ -137,13 +137,13 @@ class PartAccess(NamedTuple):
         region, other_region = self.region, other.region
         if region.root != other_region.root or not (region.writes or other_region.writes):
             return True
-        if self.step == other.step:
-            return all(are_apart(region, other_region, number * self.step) for number in range(1 - count, count)
-                       if number)
         distance = other_region.address.plus(region.address, -1)
         (low, high), (other_low, other_high) = self.reach_of_all(count), other.reach_of_all(count)
-        return not distance.symbols and not spans_overlap(
-            low, high + 1, distance.const + other_low, distance.const + other_high + 1)
+        if not distance.symbols and not spans_overlap(
+                low, high + 1, distance.const + other_low, distance.const + other_high + 1):
+            return True
+        return self.step == other.step and all(are_apart(region, other_region, number * self.step)
+                                               for number in range(1 - count, count) if number)
 
     def reach_of_all(self, count: int) -> tuple[int, int]:
         """Return the first and the last byte that any part accesses, relative to the address of the first part."""
