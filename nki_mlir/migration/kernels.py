@@ -63,7 +63,12 @@ from nki_mlir.migration.private_tiles import with_private_tiles
 from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
-from nki_mlir.migration.spare_addresses import address_functions_within, without_addresses, without_functions
+from nki_mlir.migration.spare_addresses import (
+    ALLOCATING,
+    address_functions_within,
+    without_addresses,
+    without_functions,
+)
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.transposed_tiles import transposed_tiles
@@ -104,19 +109,25 @@ class Kernels(GridKernels):
         self.counts_elsewhere: set[str] | None = None           # names of counts in the file that calls a function
         self.addresses: set[str] = set()        # names in the allocations of the function that is being rewritten
         self.address_functions: set[str] = set()                # functions of the file that only allocations may read
+        self.allocators: dict[str, str] = {}    # names of the file for functions that choose addresses
         self.around: dict[int, dict[str, Fact]] = {}            # names that enclosing host functions bind
 
     def allocates(self, node: cst.BaseExpression) -> bool:
         """Return whether a buffer argument chooses the addresses of a tensor."""
+        return self.allocator(node).startswith(ALLOCATING)
+
+    def allocator(self, node: cst.BaseExpression) -> str:
+        """Return the public name of the function that a buffer argument names or calls."""
         function = node.func if isinstance(node, cst.Call) else node
-        return self.names.meaning(function).startswith(("ncc.sbuf", "ncc.psum"))
+        name = function.value if isinstance(function, cst.Name) else ""
+        return self.allocators.get(name) or self.names.meaning(function)
 
     def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
         """Return the memory of a buffer argument. The compiler allocates tensors whose addresses the beta kernel
         chose."""
         if not self.allocates(node):
             return super().allocation(node)
-        meaning = self.names.meaning(node.func if isinstance(node, cst.Call) else node)
+        meaning = self.allocator(node)
         self.addresses |= {name.value for name in nodes_of(node, cst.Name)}
         memory = PSUM if meaning.startswith("ncc.psum") else SBUF
         if not meaning.endswith("auto_alloc"):
@@ -235,7 +246,11 @@ class Kernels(GridKernels):
             other.on_grid = on_grid
         if not (other.is_written or other.names.is_beta) and function in other.rewrites and MODULE.code_for_node(
                 other.rewrites[function]) != MODULE.code_for_node(other.functions[function]):
-            self.report.add_manual(self.line, f"{name} of another file computes on tiles: migrate the directory")
+            if any(map(has_tensor, (*positional, *keywords.values()))) or function not in other.host_functions:
+                self.report.add_manual(self.line, f"{name} of another file computes on tiles: migrate the directory")
+            else:
+                self.report.changed(self.line, f"{name} of another file stays, of which {python_subset.PARSER} refuses "
+                                    "a part: migrate the directory")
         return returned
 
     def _is_kernel_code(self, name: str, arguments: list[Fact]) -> bool:
@@ -355,7 +370,7 @@ class Kernels(GridKernels):
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,
              self.loop_stops, self.local, self.values, self.defaults) = outer
-            self.address_functions |= self.addresses & {*self.functions, *self.host_functions}
+            self.address_functions |= self.addresses & {*self.functions, *self.host_functions, *self.allocators}
             self.returned, self.vectors, self.addresses = returned, vectors, addresses
         return function, result
 

@@ -29,6 +29,7 @@ from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_addresses import allocators
 from nki_mlir.migration.spare_imports import import_position, without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
 
@@ -81,7 +82,7 @@ class SourceModule:
                                        f"{name} is asynchronous: write a plain function")
         self.entries = self._entries(device_functions)
         self.kernels = Kernels(self.names, report, device_functions, self.line_of)
-        self.kernels.around = self.around
+        self.kernels.around, self.kernels.allocators = self.around, allocators(self.tree, self.names)
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
                                        and n not in self.current_functions and f.asynchronous is None}
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
@@ -349,9 +350,8 @@ class Host(GridAxes):
                      and MODULE.code_for_node(n.asname.name if n.asname else n.name).strip()
                      in self.module.kernels.all_names]
             for name in names:
-                if MODULE.code_for_node(name.name) == "tensor":
-                    continue
-                self.report.add_manual(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
+                if MODULE.code_for_node(name.name) != "tensor":
+                    self.report.add_manual(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
         names = [n for n in names if path != "neuronxcc.nki.compiler" and MODULE.code_for_node(n.name) not in (
             "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "compiler", "par_dim", "affine_range",
             "sequential_range", "static_range", *text_names.only_of_beta(path))]

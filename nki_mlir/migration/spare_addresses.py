@@ -8,17 +8,43 @@ before:  address = 0                                                       after
 """
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import libcst as cst
 
-from nki_mlir.migration.names import nodes_of
+from nki_mlir.migration.names import Names, nodes_of
 from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.spare_vectors import removed
 from nki_mlir.migration.statement_transformer import StatementTransformer
 from nki_mlir.migration.tree_transformer import TreeTransformer
 
+code_of = cst.Module([]).code_for_node
+PARTIAL = ("partial", "functools.partial")
+ALLOCATING = ("ncc.sbuf", "ncc.psum")
 MODULES = {"nl", "nisa", "nki", "ncc", "np", "math", "functools"}        # their functions change no host state
+
+
+def allocators(tree: cst.Module, names: Names) -> dict[str, str]:
+    """Return the functions of ``nki.compiler`` that choose addresses, by the names at the top of a file that stand for
+    them: an assignment, also of ``functools.partial``, or a function that only returns the result of such a call."""
+    table: dict[str, str] = {}
+    for statement in tree.body:
+        match statement:
+            case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))],
+                                                          value=value)]):
+                if isinstance(value, cst.Call) and value.args and code_of(value.func) in PARTIAL:
+                    value = value.args[0].value
+            case cst.FunctionDef(name=cst.Name(value=name), body=cst.IndentedBlock(body=[
+                    *_, cst.SimpleStatementLine(body=[cst.Return(value=cst.Call(func=value))])])):
+                if len(statement.body.body) != 1 + (statement.get_docstring() is not None):
+                    continue
+            case _:
+                continue
+        meaning = names.meaning(value)
+        if meaning.startswith(ALLOCATING):
+            table[name] = meaning
+    return table
 
 
 def without_addresses(body: Sequence[cst.BaseStatement], addresses: Collection[str]) -> list[cst.BaseStatement]:
@@ -113,14 +139,15 @@ def _changes_objects(value: ast.expr) -> bool:
 
 def without_address_functions(text: str, functions: Collection[str], other_texts: Collection[str]) -> str:
     """Return a text without those of the functions that neither it nor the other files read."""
-    while spare := {f for f in functions if f"def {f}(" in text and text.count(f) == 1 and not any(
+    while spare := {f for f in functions if re.search(rf"^(def {f}\(|{f} = )", text, re.MULTILINE) and len(re.findall(
+            rf"\b{f}\b", text)) == 1 and not any(
             f in other for other in other_texts)}:
         text = cst.parse_module(text).visit(_Functions(spare)).code
     return text
 
 
 class _Functions(StatementTransformer):
-    """Removes definitions of functions."""
+    """Removes definitions of functions, and assignments of functions to names."""
 
     def __init__(self, spare: Collection[str]) -> None:
         super().__init__()
@@ -129,3 +156,10 @@ class _Functions(StatementTransformer):
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
                           ) -> "cst.FunctionDef | cst.RemovalSentinel":
         return cst.RemoveFromParent() if original_node.name.value in self.spare else updated_node
+
+    def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+                                  ) -> "cst.SimpleStatementLine | cst.RemovalSentinel":
+        match updated_node.body:
+            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))])] if name in self.spare:
+                return cst.RemoveFromParent()
+        return updated_node

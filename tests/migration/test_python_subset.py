@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.compat import install
+from nki_mlir.migration.files import migrated as migrated_files
 from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.report import MigrationReport
 from tests.migration.test_migration import loaded
@@ -180,6 +181,19 @@ LOOPS_OF_HOST = ["""def divisor(n, limit):
 """, """        self.starts = [k * n // 2 for k in range(2)]
 """, """    return [str(k) for k in range(n)]
 """]
+
+
+def test_functions_of_the_host_in_other_files(tmp_path):
+    """With a directory they are rewritten, with only the kernel's file they stay, and nothing is left to a person."""
+    kernel_file, other = tmp_path / "kernel.py", tmp_path / "splits.py"
+    other.write_text("def starts(n):\n    return [4 * k for k in range(n)]\n")
+    kernel_file.write_text("from splits import starts\n" + HEAD + "    for s in starts(2):\n"
+                           "        nl.store(out[s:s + 4], nl.load(x[s:s + 4]))\n    return out\n")
+    first, second = migrated_files(tmp_path, "2.32")
+    assert "parts.append(4 * k)" in second.new and first.report.is_complete and second.report.is_complete
+    one, = migrated_files(kernel_file, "2.32")
+    assert one.report.is_complete and one.new == first.new and "starts of another file stays, of which the parser of nki " \
+        "0.2 to 0.6 refuses a part: migrate the directory" in {e.text for e in one.report.entries}
 
 
 def test_functions_of_the_host_that_kernels_call_are_rewritten(tmp_path, monkeypatch):
