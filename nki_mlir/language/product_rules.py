@@ -30,7 +30,7 @@ class BadPerfMode(KernelError):
 class MaskOfProduct(KernelError):
     code = "NKI-PRODUCT-MASK"
     message = "the mask of shape {mask} may select rows (M) or columns (N) of a product of [K, M, N] = {extents}"
-    why = "in a mask with two dimensions the second is M, unless only N has its extent"
+    why = "the second dimension of a mask with two selects in M, unless only N has its extent"
     fix = "write its index tensors with 3 dimensions: nl.arange({extent})[None, None, :] selects in N"
 
 

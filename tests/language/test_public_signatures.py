@@ -53,6 +53,17 @@ def test_help_shows_it(generation, name):
     assert inspect.getdoc(function), "it says what it does"
 
 
+def test_help_names_functions_that_are_defaults():
+    """Without their addresses, which differ from process to process."""
+    select, limited, of_beta = (public(*function) for function in (
+        (CURRENT.name, "nki.isa.affine_select"), (CURRENT.name, "nki.isa.range_select"),
+        (BETA.name, "nki.isa.range_select")))
+    assert "cmp_op=nl.equal" in pydoc.render_doc(select)
+    assert "reduce_op=nl.maximum" in pydoc.render_doc(limited)
+    assert "reduce_op=np.amax" in pydoc.render_doc(of_beta)
+    assert inspect.signature(select).parameters["cmp_op"].default is public(CURRENT.name, "nki.language.equal")
+
+
 def test_help_says_what_parameters_take():
     from nki_mlir.language.current import isa
     text = inspect.getdoc(isa.tensor_scalar)

@@ -656,7 +656,7 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
 
 
 def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None) -> Any:
-    """Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.
+    """Select on_true_tile where the free index is in bounds, else on_false_value; fold each row to its maximum.
 
     Arguments:
         dst: a tile [P, F] in SBUF or PSUM, of any dtype; gets the result

@@ -181,7 +181,7 @@ GROUP = Group("copies", "Copies, constants and selections", {
                 reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None)
         """,
         regular=Regular(
-            "Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.",
+            "Select on_true_tile where the free index is in bounds, else on_false_value; fold each row to its maximum.",
             {"on_true_tile": "src"}, named={"comp_op0": "comp0", "comp_op1": "comp1", "range_start": "base",
                                             "on_false_value": "fill"},
             rows={"bound0": "bound0", "bound1": "bound1"}, positions="dst"),

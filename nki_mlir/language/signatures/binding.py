@@ -55,6 +55,25 @@ class Description(str):
         return Description(heading + self, self.record, heading + self.sentence)
 
 
+class ShownSignature(inspect.Signature):
+    """A signature whose text names functions that are defaults as a call does, without their addresses."""
+
+    def __str__(self) -> str:
+        return self.with_names(super().__str__())
+
+    def format(self, **options: Any) -> str:
+        """Return the text that ``help()`` of Python 3.13 and newer shows."""
+        return self.with_names(super().format(**options))       # type: ignore[misc]
+
+    def with_names(self, text: str) -> str:
+        for parameter in self.parameters.values():
+            default = parameter.default
+            if callable(default) and not isinstance(default, type):
+                package = "np" if default.__module__.startswith("numpy") else "nl"
+                text = text.replace(repr(default), f"{package}.{default.__name__}")
+        return text
+
+
 class Contents(str):
     """A module's documentation; when it is displayed it also lists the module's names beside its functions."""
 
@@ -215,7 +234,7 @@ class Function:
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
         if newest.takes_all:
             shown.insert(sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown), kinds("args", kinds.VAR_POSITIONAL))
-        return inspect.Signature(shown)
+        return ShownSignature(shown)
 
     def description(self) -> str:
         """Return the function's documentation: its effect and the values of its parameters; the complete page on

@@ -393,7 +393,7 @@ class oob_mode(Enum):
 
 
 def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None, reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None) -> Any:
-    """Select on_true_tile where the free index is in the bounds, else on_false_value; fold the maximum of rows.
+    """Select on_true_tile where the free index is in bounds, else on_false_value; fold each row to its maximum.
 
     Arguments:
         on_true_tile: a tile [P, F] of floats
