@@ -230,13 +230,15 @@ def linear_text(form: Mapping[str, int]) -> str:
 def index_vector(start: str, steps: Sequence[int], counts: Sequence[int], keep_all: bool = False) -> str:
     """Return an index vector along each axis that steps, such as ``start + nl.arange(128)[:, None] * 2``.
 
-    With ``keep_all``, axes without a step are added as zeros, so that the vector has the complete shape.
+    With ``keep_all``, the vector has the complete shape: axes without a step are added as zeros, those of one element
+    only if there is no other, since any axis gives the vector its rank.
     """
+    axes = [axis for axis, (step, count) in enumerate(zip(steps, counts)) if step or (keep_all and count > 1)]
     parts = [] if start == "0" else [start]
-    for axis, (step, count) in enumerate(zip(steps, counts)):
-        if step or keep_all:
-            around = ", ".join(":" if k == axis else "None" for k in range(len(counts)))
-            parts.append(f"nl.arange({count})[{around}]" + (f" * {step}" if step != 1 else ""))
+    for axis in axes or ([len(counts) - 1] if keep_all else []):
+        around, step = ", ".join(":" if k == axis else "None" for k in range(len(counts))), steps[axis]
+        is_factor_shown = step != 1 and counts[axis] > 1
+        parts.append(f"nl.arange({counts[axis]})[{around}]" + (f" * {step}" if is_factor_shown else ""))
     return " + ".join(parts) or "0"
 
 

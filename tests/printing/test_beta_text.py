@@ -11,6 +11,7 @@ from nki_mlir.language.beta import nki as old_nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.printing.beta_operands import index_vector
 from nki_mlir.printing.errors import Unprintable
 
 from ..random_programs.comparing import flat
@@ -293,3 +294,10 @@ def test_operator_of_one_operand_under_a_reduction():
     x = np.linspace(-3, 2, 128 * 32, dtype=np.float32).reshape(128, 32)
     assert "op0=nl.abs, operand0=0.0" in check(largest_magnitudes, [x], ("interpreter", "jit")).replace("\n", " ")
     np.testing.assert_array_equal(largest_magnitudes(x), np.abs(x).max(1, keepdims=True))
+
+
+def test_index_vectors_have_the_axes_that_give_them_their_shape():
+    assert index_vector("6", [0, 0, 0, 1], [1, 1, 1, 2], keep_all=True) == "6 + nl.arange(2)[None, None, None, :]"
+    assert index_vector("0", [0, 0], [1, 1], keep_all=True) == "nl.arange(1)[None, :]"
+    assert index_vector("k", [0, 2], [4, 3], keep_all=True) == "k + nl.arange(4)[:, None] * 0 + nl.arange(3)[None, :] * 2"
+    assert index_vector("k", [0, 2], [4, 3]) == "k + nl.arange(3)[None, :] * 2"
