@@ -21,7 +21,9 @@ ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "logical_shi
              "lt": "less", "eq": "equal", "ne": "not_equal", "bitwise_not": "invert", "bitwise_invert": "invert",
              "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift", "atan": "arctan",
              "fmax": "maximum", "fmin": "minimum", "fabs": "abs", "sgn": "sign", "fix": "trunc", "average": "mean",
-             "array": "ndarray", "asarray": "ndarray", "as_tensor": "ndarray", "broadcast": "broadcast_to"}
+             "array": "ndarray", "asarray": "ndarray", "as_tensor": "ndarray", "broadcast": "broadcast_to",
+             "swish": "silu", "square_root": "sqrt", "reciprocal_sqrt": "rsqrt", "inverse_sqrt": "rsqrt",
+             "inv_sqrt": "rsqrt", "invsqrt": "rsqrt", "inverse": "reciprocal", "inv": "reciprocal", "variance": "var"}
 
 REDUCTIONS = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "prod", "logical_and": "all"}
 
@@ -83,6 +85,13 @@ _COMPOSED = (
     ("elu celu selu", "select x or exp(x) - 1 with nl.where(nl.greater(x, 0.0), ...)"),
     ("glu", "use nl.multiply of one half of the elements and nl.sigmoid of the other"),
     ("hardsigmoid", "use nl.minimum(nl.maximum(x / 6 + 0.5, 0.0), 1.0)"),
+    ("hardswish", "multiply x by nl.minimum(nl.maximum(x / 6 + 0.5, 0.0), 1.0)"),
+    ("quick_gelu", "multiply x by nl.sigmoid of 1.702 * x"),
+    ("softsign", "divide x by nl.add(nl.abs(x), 1.0)"),
+    ("prelu rrelu", "select x or slope * x with nl.where(nl.greater(x, 0.0), ...)"),
+    ("erfinv", "pass what the host computes: no instruction computes the inverse of nl.erf"),
+    ("gumbel_softmax", "add noise to x, and use nl.softmax(x, axis)"),
+    ("masked_fill", "use nl.where(mask, value, x)"),
     ("logsigmoid log_sigmoid", "negate nl.softplus(nl.negative(x))"),
     ("softmin", "use nl.softmax(nl.negative(x), axis)"),
     ("isinf isfinite", "compare nl.abs(x) with infinity, float('inf')"),

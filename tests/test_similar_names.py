@@ -54,6 +54,27 @@ def test_name_of_numpy_is_no_misspelling(module):
             assert not meant or same_name(name, [meant]), (name, meant)
 
 
+@pytest.mark.parametrize(("name", "meant"), [
+    ("swish", "silu"), ("square_root", "sqrt"), ("reciprocal_sqrt", "rsqrt"), ("invsqrt", "rsqrt"), ("inv_sqrt", "rsqrt"),
+    ("inverse_sqrt", "rsqrt"), ("inverse", "reciprocal"), ("inv", "reciprocal"), ("variance", "var")])
+def test_function_of_another_name_is_not_a_similar_one(name, meant):
+    """Difflib finds mish for swish, square for square_root and invert for inverse, which compute something else."""
+    for module in (nl, current_nl):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; did you mean {meant}\?"):
+            getattr(module, name)
+
+
+@pytest.mark.parametrize(("name", "fix"), [
+    ("softsign", "divide x by nl.add"), ("erfinv", "pass what the host computes"), ("hardswish", "multiply x by nl.minimum"),
+    ("quick_gelu", "multiply x by nl.sigmoid of 1.702"), ("rrelu", "select x or slope"), ("masked_fill", "use nl.where"),
+    ("gumbel_softmax", "add noise")])
+def test_function_that_the_language_lacks_is_composed(name, fix):
+    for module in (nl, current_nl):
+        with pytest.raises(AttributeError) as raised:
+            getattr(module, name)
+        assert "did you mean" not in str(raised.value) and raised.value.advice[1].startswith(fix)
+
+
 def test_fixes_name_what_the_languages_have():
     for fix in {*COMPOSED.values()}:
         for prefix, modules in (("nl", (nl, current_nl)), ("nisa", (nisa, current_nisa))):

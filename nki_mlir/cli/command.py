@@ -180,6 +180,12 @@ class OutputFailed(NkiMlirError):
     fix = "free some space, or write to another file"
 
 
+class HostLimit(NkiMlirError):
+    code = "NKI-HOST-LIMIT"
+    message = "a limit of the process is reached: {reason}"
+    fix = "raise the limit, for example that of open files with ulimit -n, or end other programs"
+
+
 class HostMemory(NkiMlirError):
     code = "NKI-MEMORY"
     message = "the machine has too little memory{what}"
@@ -210,6 +216,7 @@ def drop_captures() -> None:
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)       # or closed
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)            # open files, processes, memory
 
 
 def drop_output() -> None:
@@ -248,6 +255,8 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         if error.errno in FULL and raised_at(error) is None:
             drop_output()
             return fail(OutputFailed(reason=error.strerror))
+        if error.errno in EXHAUSTED and raised_at(error) is None:
+            return fail(HostLimit(reason=error.strerror))
         return fail_of_kernel(error)
     except BaseException as error:                      # a kernel may raise an exception of this class
         return fail_of_kernel(error)

@@ -20,6 +20,8 @@ REPEATED = {
     "other numbers": (finding(message="sqrt of -9.5 at [0, 12]"), finding(message="sqrt of 1e-05 at [33, 0]")),
     "another rule with the same fix": (finding(code="NKI-ONE", message="one"), finding(code="NKI-TWO", message="two")),
     "a warning of the same rule": (finding("warning", "warning", "p of a"), finding("warning", "warning", "q of b")),
+    "a warning of a rule that a check reports": (finding("device-rule", "warning", "p of a"), finding(
+        "warning", "warning", "q of b")),
     "another instruction of a stream": (finding("streams", message="act reads t"), finding("streams", message="pool reads t")),
     "an operand that is not in the domain": (finding("not-finite", code="", message="NaN"), finding(
         message="rsqrt of -9", severity="warning", code="NKI-DOMAIN", fix="bring")),

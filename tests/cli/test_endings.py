@@ -222,6 +222,26 @@ def test_a_profile_is_written_whole_or_not_at_all(write_files, tmp_path, monkeyp
     assert [file.name for file in tmp_path.rglob("*")] == ["there"]
 
 
+def test_a_limit_of_open_files_is_an_error_that_names_it(tmp_path):
+    """The formatter is another process, for which no pipe can be opened."""
+    (tmp_path / "k.py").write_text("import neuronxcc.nki as nki\n@nki.jit\ndef f(x):\n    return x\n")
+    program = "import sys; from nki_mlir.cli import entry; sys.argv = ['nki-migrate', 'k.py']; sys.exit(entry.migrate())"
+    ended = subprocess.run(["sh", "-c", 'ulimit -n 6; exec "$0" -c "$1"', sys.executable, program], cwd=tmp_path,
+                           env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        1, "", "error: a limit of the process is reached: Too many open files [NKI-HOST-LIMIT]\n"
+               "  fix: raise the limit, for example that of open files with ulimit -n, or end other programs\n")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM])
+def test_limits_of_the_system_are_errors(number, capsys, monkeypatch):
+    monkeypatch.setattr(command, "raised_at", lambda error: None)           # the toolchain raises it, no kernel
+    assert ends(OSError(number, "the limit")) == 1
+    assert capsys.readouterr().err.startswith("error: a limit of the process is reached: the limit [NKI-HOST-LIMIT]\n")
+    with pytest.raises(OSError, match="another"):
+        ends(OSError(errno.EXDEV, "another"))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to these limits")
 @pytest.mark.parametrize("limit,size,text", [
     ("RLIMIT_AS", 200_000 << 10, r"the MLIR bindings do not load, \S+: failed to map segment from shared object"),
