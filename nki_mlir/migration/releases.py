@@ -164,7 +164,12 @@ class _Newest(TreeTransformer):
                 self._changed(original_node, "nl.rsqrt reads no PSUM: its operand is copied to SBUF")
                 copied = cst.parse_expression(f"{self.nl}.copy({MODULE.code_for_node(first.value)})")
                 return updated_node.with_changes(args=[first.with_changes(value=copied), *later])
+            case "nl.dynamic_range", _ if RELEASES[self.release] == NEWEST:
+                self._changed(original_node, f"nl.dynamic_range stays, which release {NEWEST} deprecates: write a "
+                              "function and nl.fori_loop")
         arguments = self._named(meaning, original_node, list(updated_node.args))
+        if meaning in ("nisa.dma_copy", "nl.store") and not self._has("nisa.dma_copy", "dst_rmw_op"):
+            arguments = self._on_chip(meaning, original_node, arguments)
         rewrite = self._argument(meaning, original_node)
         arguments = [a for k, argument in enumerate(arguments) if (a := rewrite(k, argument)) is not None]
         if meaning == "nisa.memset":
@@ -184,6 +189,16 @@ class _Newest(TreeTransformer):
         if arguments:
             arguments[-1] = arguments[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(func=function, args=arguments)
+
+    def _on_chip(self, meaning: str, node: cst.Call, arguments: list[cst.Arg]) -> list[cst.Arg]:
+        """Copy the source of a transfer to SBUF if it is a tensor in PSUM, which no DMA reads since release 2.29."""
+        source = next((a for k, a in enumerate(arguments) if (a.keyword.value if a.keyword is not None else (
+            "dst", "src")[min(k, 1)]) in ("src", "value")), None)
+        if source is None or not self._reads_psum(source.value):
+            return arguments
+        self._changed(node, f"{meaning} reads no PSUM: its source is copied to SBUF")
+        copied = cst.parse_expression(f"{self.nl}.copy({MODULE.code_for_node(source.value)})")
+        return [a.with_changes(value=copied) if a is source else a for a in arguments]
 
     def _method(self, node: cst.Call, call: cst.Call, meaning: str) -> cst.BaseExpression | None:
         """Return the call of a method of a tensor or of a memory in the newest form; None for other calls."""

@@ -56,6 +56,9 @@ HEAD = "import nki, nki.collectives as nccl\nimport nki.isa as nisa\nimport nki.
     ("t.reshape(new_shape=(4, 4))", "t.reshape((4, 4))"),
     ("p = nl.zeros((4, 4), nl.float32, nl.psum)\nr = nl.rsqrt(p[:, 0:2], dtype=nl.float32)",
      "p = nl.zeros((4, 4), nl.float32, nl.psum)\nr = nl.rsqrt(nl.copy(p[:, 0:2]), dtype=nl.float32)"),
+    ("p = nl.zeros((4, 4), nl.float32, nl.psum)\nnisa.dma_copy(dst=a, src=p[:, 0:2])\nnisa.dma_copy(a, p)\nnl.store(a, p)\nnl.store(dst=a, value=p)",
+     "p = nl.zeros((4, 4), nl.float32, nl.psum)\nnisa.dma_copy(dst=a, src=nl.copy(p[:, 0:2]))\nnisa.dma_copy(a, nl.copy(p))\nnl.store(a, nl.copy(p))\nnl.store(dst=a, value=nl.copy(p))"),
+    ("p = nl.zeros((4, 4), nl.float32, nl.psum)\nnisa.dma_copy(p, b)", "p = nl.zeros((4, 4), nl.float32, nl.psum)\nnisa.dma_copy(p, b)"),
     ("p = nl.zeros((4, 4), nl.float32, nl.sbuf)\nr = nl.rsqrt(p)", "p = nl.zeros((4, 4), nl.float32, nl.sbuf)\nr = nl.rsqrt(p)"),
     ("nisa.dma_copy(dst=a, src=b)", "nisa.dma_copy(dst=a, src=b)")])
 def test_call(old, new):
@@ -191,3 +194,12 @@ def kernel(x):
     for release, text in (("2.29", "nl.broadcast_to(nl.max("), ("2.32", ".broadcast(1, tile.shape[1])")):
         result, = migrated(file, release)
         assert text in result.new and result.report.is_complete
+
+
+def test_the_report_names_run_time_loops_that_the_newest_release_deprecates(tmp_path):
+    file = tmp_path / "loop.py"
+    file.write_text(HEAD + "@nki.jit\ndef kernel(x):\n    for i in nl.dynamic_range(4):\n        nl.load(x)\n")
+    for release, texts in (("2.32", ["nl.dynamic_range stays, which release 2.32 deprecates: write a function and nl.fori_loop"]),
+                           ("2.31", [])):
+        one, = migrated(file, release)
+        assert [e.text for e in one.report.entries] == texts and one.report.is_complete
