@@ -250,11 +250,13 @@ class PairForm(NamedTuple):
 
 class FusedPairs:
     """Decides by which operation two are replaced. The result is memoized for pairs without masks and symbols that
-    differ only in their buffers and in free numbers."""
+    differ only in their buffers and in free numbers: ``forms``. ``numbered`` has the same for equal numbers, by a key
+    that takes less time to compute."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.forms: dict[object, PairForm | None] = {}
+        self.numbered: dict[object, PairForm | None] = {}
 
     def decided(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         """Return the fused operation of a pattern for two operations, if the target has it and it takes no longer than
@@ -262,12 +264,8 @@ class FusedPairs:
         if first.mask or first.limits or first.symbols or second.mask or second.limits or second.symbols:
             return self.judged(pattern, first, second, intermediate)
         numbers: dict[DeviceBuffer, int] = {}               # operands in the same buffer have the same number
-        parts: list[object] = [pattern]                     # outlines and numbers, in one pass over the tiles
-        free: list[FreeNumber | None] = []
+        parts: list[object] = [pattern, first.kind(), second.kind()]
         for op in (first, second):
-            number = free_number(op)
-            free.append(number)
-            parts.append(op.kind() if number is None else without_number(op, number, len(free)).kind())
             for tile in type(op).tiles_in(op.__dict__):
                 if tile is None:
                     parts.append(None)
@@ -275,13 +273,28 @@ class FusedPairs:
                     parts += tile._layout or tile.layout, numbers.setdefault(tile.handle, len(numbers))
         key = tuple(parts)
         try:
-            form = self.forms[key]
+            form = self.numbered[key]
         except KeyError:
-            ops = [op if number is None else without_number(op, number, k)
-                   for k, (op, number) in enumerate(zip((first, second), free), 1)]
-            pair = self.judged(pattern, ops[0], ops[1], intermediate)
-            form = self.forms[key] = None if pair is None else form_of(pair, (ops[0], ops[1]), free)
+            form = self.form_with_any_numbers(pattern, (first, second), intermediate, key)
+            if form is not None and form.numbers:
+                op = pair_of(form, (first, second)).op
+                op.kind()                                   # copies of the operation share the memo
+                form = form._replace(op=op, numbers=())
+            self.numbered[key] = form
         return None if form is None else pair_of(form, (first, second))
+
+    def form_with_any_numbers(self, pattern: Pattern, ops: tuple[Op, Op], intermediate: Tile, key: tuple[object, ...]
+                              ) -> PairForm | None:
+        """Return the form of pairs that may also have other free numbers than these operations, whose key with their
+        kinds is ``key``."""
+        free = [free_number(op) for op in ops]
+        ops = tuple([op if number is None else without_number(op, number, k)            # type: ignore[assignment]
+                     for k, (op, number) in enumerate(zip(ops, free), 1)])
+        key = (pattern, ops[0].kind(), ops[1].kind(), *key[3:])
+        if key not in self.forms:
+            pair = self.judged(pattern, *ops, intermediate)
+            self.forms[key] = None if pair is None else form_of(pair, ops, free)
+        return self.forms[key]
 
     def judged(self, pattern: Pattern, first: Op, second: Op, intermediate: Tile) -> FusedPair | None:
         if (first.mask, first.limits, first.symbols) != (second.mask, second.limits, second.symbols) and (
