@@ -150,6 +150,22 @@ def test_what_cannot_be_told_is_refused_with_the_form_of_today(call, error, text
         on_tiles("eager", call, [((4, 8), nl.float32)], X)
 
 
+def test_numbers_of_members_and_strings_of_memories_are_reported(recwarn, monkeypatch):
+    def kernel(x):
+        out, tile = nl.ndarray((4, 8), nl.float32, buffer="shared_hbm"), nl.ndarray((4, 8), nl.float32, buffer="sbuf")
+        nisa.dma_copy(tile, x, dge_mode=3, oob_mode=nisa.oob_mode.error)
+        nisa.dma_copy(out, tile)
+        return out
+    np.testing.assert_array_equal(run("eager", kernel, X), X)
+    assert not recwarn
+    monkeypatch.setenv("NKI_MLIR_STRICT", "1")
+    np.testing.assert_array_equal(run("eager", kernel, X), X)
+    assert sorted(str(w.message) for w in recwarn if issubclass(w.category, OlderNkiForm)) == [
+        "the newest release takes nisa.dge_mode.none, not the number 3",
+        "the newest release takes nl.sbuf, not the string 'sbuf'",
+        "the newest release takes nl.shared_hbm, not the string 'shared_hbm'"]
+
+
 def test_calls_of_today_are_not_reported(recwarn, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_STRICT", "1")
 

@@ -84,6 +84,8 @@ CURRENT = Current("current", {**ENUMERATIONS, "nl": "nki_mlir.language.current.f
 CURRENT.values.registers = (VirtualRegister,)
 CURRENT.values.region = region_value
 CURRENT.values.enumerations |= ENUMERATIONS
+CURRENT.values.report_number = lambda value, member: older(
+    f"the newest release takes nisa.{type(member).__name__}.{member.name}, not the number {value}")
 
 
 def shown(value: object) -> str:

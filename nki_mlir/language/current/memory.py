@@ -75,7 +75,11 @@ def is_on_chip(buffer: object) -> bool:
 
 def region_value(buffer: object) -> object:
     """Return the region that a string names; return any other value unchanged."""
-    return MemoryRegion.__members__.get(buffer, buffer) if isinstance(buffer, str) else buffer
+    member = MemoryRegion.__members__.get(buffer) if isinstance(buffer, str) else None
+    if member is None:
+        return buffer
+    older(f"the newest release takes nl.{member.name}, not the string {buffer!r}")
+    return member
 
 
 def region(buffer: object) -> MemoryRegion:

@@ -39,6 +39,7 @@ class GenerationValues:
     tiles: tuple[type, ...] = ()
     registers: tuple[type, ...] = ()
     enumerations: dict[str, type[enum.Enum]] = field(default_factory=dict)
+    report_number: Callable[[object, enum.Enum], None] = lambda value, member: None     # of an older release's argument
     numbers: dict[tuple[str, int], str] = field(default_factory=dict)      # numbers of removed members
     region: Converter = lambda value: value
 
@@ -229,7 +230,10 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
             if isinstance(value, (bool, np.bool_)):
                 return REFUSED
             if isinstance(value, (int, np.integer)) and not isinstance(value, enum.Enum):
-                return by_number.get(int(value), REFUSED)
+                member = by_number.get(int(value), REFUSED)
+                if isinstance(member, enum.Enum):
+                    values.report_number(value, member)
+                return member
             if isinstance(value, enum.Enum) and type(value).__name__ != enumeration:
                 return REFUSED
             name = getattr(value, "name", value)
