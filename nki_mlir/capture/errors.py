@@ -13,7 +13,7 @@ class OutOfScope(KernelError):
     code = "err_local_variable_used_out_of_scope"
     message = "tensor {name} was created inside a loop or branch that has ended"
     why = "a tensor that a loop or branch allocates ends with it: each iteration allocates another"
-    fix = "create it before the loop or branch and write it in place: t[...] = value"
+    fix = "create it before the loop or branch and write it in place: t[...] = value; in nki by dst=t"
 
     @property
     def advice(self) -> tuple[str, str]:
@@ -276,7 +276,7 @@ class CarriedState(KernelError):
     code = "NKI-WHILE-STATE"
     message = "an iteration of a device loop changes Python variables that the next one reads: {names}"
     why = "the loop's body is captured once; only tensors created before the loop carry values to the next iteration"
-    fix = "create a tensor before the loop and write it in place: t[...] = value"
+    fix = "create a tensor before the loop and write it in place: t[...] = value; in nki by dst=t"
 
 
 class BadReshape(KernelError):
