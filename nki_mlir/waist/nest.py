@@ -336,33 +336,33 @@ class ExpressionReader:
 
     def __init__(self, nest: AnyNest) -> None:
         self.nest = nest
-        self.nodes: dict[int, trees.Node] = {}
+        self.nodes: list[trees.Node] = []
 
     def value(self, number: int) -> trees.Node:
-        for earlier in range(number + 1):           # a step follows the steps whose values it uses
-            if earlier not in self.nodes:
-                step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
-                if step is not None:
-                    self.nodes[earlier] = self.step(step)
-                else:
-                    is_input = earlier < self.nest.first_output
-                    self.nodes[earlier] = trees.Input(dtype, earlier) if is_input else trees.Output(dtype)
+        for earlier in range(len(self.nodes), number + 1):      # a step follows the steps whose values it uses
+            step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
+            if step is not None:
+                self.nodes.append(self.step(step))
+            else:
+                is_input = earlier < self.nest.first_output
+                self.nodes.append(trees.Input(dtype, earlier) if is_input else trees.Output(dtype))
         return self.nodes[number]
 
     def step(self, step: Step) -> trees.Node:
+        operands = [self.nodes[number] for number in step.operands]
         match step.kind:
             case "constant":
                 return trees.Constant(step.dtype, float(step.number) if step.dtype.is_float else step.number)
             case "position":
                 return trees.converted(trees.Position(step.number), step.dtype)
             case "convert":
-                return trees.converted(self.value(step.operands[0]), step.dtype)
+                return trees.converted(operands[0], step.dtype)
             case "bitcast":
-                return trees.Bitcast(step.dtype, self.value(step.operands[0]))
+                return trees.Bitcast(step.dtype, operands[0])
             case "alu":
-                return trees.alu(step.name, *map(self.value, step.operands))
+                return trees.alu(step.name, *operands)
             case "activation":
-                return trees.Activation(step.dtype, step.name, self.value(step.operands[0]))
+                return trees.Activation(step.dtype, step.name, operands[0])
         raise Unsupported(feature=f"'scalar.{step.kind}' in the body of a structured operation",
                           instead="use scalar.convert, scalar.alu and scalar.activation")
 
