@@ -50,7 +50,7 @@ class Rules:
     def spaces(self, label: str, *allowed: str) -> None:
         self.tell(f"{are([label])} in {' or '.join(PLACES[a] for a in allowed)}")
 
-    all_in, alike = Check.all_in, Check.alike           # they call the methods below
+    all_in, on_chip_of_one_shape = Check.all_in, Check.on_chip_of_one_shape         # they call the methods below
 
     def on_chip(self, *labels: str) -> None:
         self.tell(f"{are(labels)} on chip")

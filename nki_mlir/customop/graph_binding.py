@@ -120,6 +120,10 @@ class OperatorRecord(KernelRecord):
     def has_effects(self) -> bool:
         return False
 
+    @property
+    def depends_on_rank(self) -> bool:
+        return False
+
     @cached_property
     def variants(self) -> tuple[tuple[Fixed, str], ...]:
         return self.kernel.variants
