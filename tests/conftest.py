@@ -47,7 +47,7 @@ settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=
 settings.register_profile("mutants", settings.get_profile("test"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
-MANY = 3                            # cases of a test, of which `.ci/run` runs a share
+MANY = 2                            # cases of a test, of which `.ci/run` runs a share
 
 
 def pytest_configure(config: pytest.Config) -> None:
