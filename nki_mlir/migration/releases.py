@@ -108,6 +108,7 @@ class _Newest(TreeTransformer):
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
         self.dtypes: dict[str, str] = {}            # name of a tensor -> its dtype; "" where assignments differ
         self.in_psum: set[str] = set()              # names of tensors that a call creates in PSUM
+        self.registers: set[str] = set()            # names of registers of an engine
         self.kernels = 0                            # number of kernels around a node
         self.launched: set[str] = set()             # kernels of the text so far
 
@@ -268,7 +269,7 @@ class _Newest(TreeTransformer):
         return [a.with_changes(value=cst.Integer(str(int(number)))) if a is value else a for a in arguments]
 
     def visit_Assign(self, node: cst.Assign) -> None:
-        """Note the dtypes of tensors, by the names to which they are assigned."""
+        """Note the dtypes of tensors, and registers, by the names to which they are assigned."""
         target, value = node.targets[0].target, node.value
         if isinstance(target, cst.Name):
             dtype = ""
@@ -279,7 +280,14 @@ class _Newest(TreeTransformer):
                     self.in_psum.add(target.value)
                 if "dtype" in arguments:
                     dtype = MODULE.code_for_node(arguments["dtype"]).strip("'\"").rpartition(".")[2]
+            if isinstance(value, cst.Call) and self.names.meaning(value.func) == "nisa.register_alloc":
+                self.registers.add(target.value)
             self.dtypes[target.value] = dtype if self.dtypes.get(target.value, dtype) == dtype else ""
+
+    def visit_While(self, node: cst.While) -> None:
+        if RELEASES[self.release] == NEWEST and isinstance(node.test, cst.Name) and node.test.value in self.registers:
+            self._changed(node, f"the loop while {node.test.value} stays, which release {NEWEST} deprecates: write a "
+                                "function and nl.while_loop")
 
     def _reads_psum(self, value: cst.BaseExpression) -> bool:
         """Return whether an operand is a tensor in PSUM or a part of one."""

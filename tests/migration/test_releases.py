@@ -196,10 +196,15 @@ def kernel(x):
         assert text in result.new and result.report.is_complete
 
 
-def test_the_report_names_run_time_loops_that_the_newest_release_deprecates(tmp_path):
+@pytest.mark.parametrize(("body", "entry"), [
+    ("for i in nl.dynamic_range(4):\n        nl.load(x)",
+     "nl.dynamic_range stays, which release 2.32 deprecates: write a function and nl.fori_loop"),
+    ("go = nisa.register_alloc(1)\n    while go:\n        nisa.register_move(go, src=0)",
+     "the loop while go stays, which release 2.32 deprecates: write a function and nl.while_loop"),
+    ("go = 1\n    while go:\n        go = 0", None)])
+def test_the_report_names_run_time_loops_that_the_newest_release_deprecates(body, entry, tmp_path):
     file = tmp_path / "loop.py"
-    file.write_text(HEAD + "@nki.jit\ndef kernel(x):\n    for i in nl.dynamic_range(4):\n        nl.load(x)\n")
-    for release, texts in (("2.32", ["nl.dynamic_range stays, which release 2.32 deprecates: write a function and nl.fori_loop"]),
-                           ("2.31", [])):
+    file.write_text(f"{HEAD}@nki.jit\ndef kernel(x):\n    {body}\n")
+    for release, texts in (("2.32", [entry] if entry else []), ("2.31", [])):
         one, = migrated(file, release)
         assert [e.text for e in one.report.entries] == texts and one.report.is_complete
