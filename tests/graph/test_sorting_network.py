@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.stablehlo import run_linked
 from nki_mlir.graph import sorting_network
@@ -80,10 +80,12 @@ def test_sorts(function, arguments):
     (lambda x: jnp.sort(x, axis=0, descending=True), [numbers(2, 3, 5, 3)]),
     (lambda x, y: lax.sort((x, y, x * 2), num_keys=2), [INTEGERS.T, WIDE.T]),
     (lambda x: lax.fori_loop(0, 3, lambda i, t: jnp.sort(t * -0.5, axis=1), x), [numbers(3, 9, 4)]),
-], ids=["complete_blocks", "positions_and_rest", "columns", "three_operands", "in_a_loop"])
+    (lambda x: jnp.argsort(x, axis=1), [numbers(4, 6, 5)]),
+], ids=["complete_blocks", "positions_and_rest", "columns", "three_operands", "in_a_loop", "small_blocks"])
 def test_sorts_in_blocks_of_rows(function, arguments, monkeypatch):
     monkeypatch.setattr(sorting_network, "ROWS", 6)
     monkeypatch.setattr(sorting_network, "BLOCK", 4)
+    monkeypatch.setattr(sorting_network, "SMALL_BLOCK", 2)
     agrees(function, *arguments)
 
 
@@ -96,6 +98,16 @@ def test_time_of_a_sort_does_not_grow_with_its_rows():
             run_passes(module, [pass_named("stablehlo-to-linalg", GRAPH_ON_ENGINES)])
             texts.append(str(module))
     assert texts[0].count("scf.for") == 1 and texts[0].count("linalg.generic") == texts[1].count("linalg.generic")
+
+
+@pytest.mark.parametrize("rows, blocks", [(256, []), (384, []), (768, [256]), (1_024, [256]), (1_152, [512])])
+def test_blocks_of_a_sort(rows, blocks):
+    """Multiples of 256 rows up to 1,024 are sorted in a loop over small blocks, more rows in one over larger blocks."""
+    with graph_context(), ir.Location.unknown():
+        module = ir.Module.parse(jax.jit(jnp.sort).lower(np.zeros((rows, 2), np.float32)).as_text())
+        sorting_network.rewrite_sorts(module)
+        slices = operations_of(module.operation, lambda name: name == "stablehlo.dynamic_slice")
+        assert [next(iter(op.attributes["slice_sizes"])) for op in slices] == blocks
 
 
 @pytest.mark.share(3)
