@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Removes dead code after a rewrite: constants that fold, values and buffers that nothing reads, empty loops."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, cmp_to_key
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
 from nki_mlir.analysis.index_values import constant_of
 from nki_mlir.analysis.mask_boxes import resolved
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, load, operations_of
-from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.access import Linear, Tile, joined_dims
 from nki_mlir.dialects.kernel_function import target_of
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import Op, with_forms
@@ -21,6 +22,7 @@ from nki_mlir.machine import Machine, machine_named
 MOST_ITERATIONS = 256       # the largest number of iterations of nested loops that are followed
 MEMSETS = ("nki.memset", "nisa.memset")
 NO_FILL, ALLOCATED = -1, 0  # the fill of an element that another operation wrote, and of one that nothing wrote
+Index: TypeAlias = slice | np.ndarray       # of rows or columns of an array
 
 
 def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Value]) -> None:
@@ -228,7 +230,7 @@ class _ReachingFills:
         operation = self.tile.handle.owner.operation
         return machine_named(target_of([operation, *enclosing(operation)][-1]))
 
-    def elements(self, tile: Tile) -> tuple[np.ndarray, np.ndarray] | None:
+    def elements(self, tile: Tile) -> tuple[Index, Index] | None:
         """Return the rows and columns of a tile as indices of an array; None if they depend on the run."""
         is_plain = not tile.access.symbols_used() and tile.access.partition is not None and (
             tile.dtype.itemsize == self.tile.dtype.itemsize)
@@ -265,15 +267,24 @@ def _numbered(op: Op, numbers: dict[Value, int]) -> Op:
     return with_forms(op, numbered) if by_position else op
 
 
-def elements_of(tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+def elements_of(tile: Tile) -> tuple[Index, Index]:
     """Return the rows and columns of a tile without symbols in its on-chip buffer, as indices of an array."""
     access = tile.access
     assert access.partition is not None
-    step, count = access.dims[0]
-    columns = np.asarray(access.free.const)
-    for stride, extent in access.free_dims:
-        columns = columns[..., None] + stride * np.arange(extent)
-    return (access.partition.const + step * np.arange(count))[:, None], columns.reshape(1, -1)
+    rows, columns = indices(access.partition.const, access.dims[:1]), indices(access.free.const, access.free_dims)
+    return rows[:, None] if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray) else rows, columns
+
+
+def indices(start: int, dims: Sequence[tuple[int, int]]) -> Index:
+    """Return the numbers from a start in steps of some dims: a slice, which takes least time, if it has them."""
+    joined = joined_dims(dims)
+    if len(joined) <= 1 and all(step > 0 for step, _ in joined):
+        step, count = joined[0] if joined else (1, 1)
+        return slice(start, start + step * count, step)
+    numbers = np.asarray(start)
+    for step, count in joined:
+        numbers = numbers[..., None] + step * np.arange(count)
+    return numbers.reshape(-1)
 
 
 def covers(written: Tile, read: Tile) -> bool:

@@ -20,7 +20,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.analysis.dead_code import ancestor_in, elements_of
+from nki_mlir.analysis.dead_code import Index, ancestor_in, elements_of
 from nki_mlir.analysis.enclosing_control import always_runs
 from nki_mlir.analysis.index_values import Span, SymbolValues
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
@@ -152,7 +152,7 @@ class _Uses:
             fill.erase()
 
 
-def _elements(tile: Tile, values: SymbolValues, pinned: Mapping[Value, Span]) -> tuple[np.ndarray, np.ndarray]:
+def _elements(tile: Tile, values: SymbolValues, pinned: Mapping[Value, Span]) -> tuple[Index, Index]:
     """Return the elements of a tile where loop variables have values; raises ``UnknownSymbol`` if others move it."""
     def number(form: Linear) -> Linear:
         low, high = values.interval(form, pinned)
