@@ -299,9 +299,13 @@ class Tile:
         tile._layout, tile._form = self.layout, self._form
         return tile
 
-    def patterned(self, **parts: Any) -> "Tile":
+    def patterned(self, *, partition: Linear | None = None, free: Linear | None = None,
+                  dims: tuple[tuple[int, int], ...] | None = None) -> "Tile":
         """Return the tile with some parts of its pattern replaced."""
-        return replace(self, access=replace(self.access, **parts))
+        old = self.access
+        access = Access(old.dtype, old.partition if partition is None else partition,
+                        old.free if free is None else free, old.dims if dims is None else dims)
+        return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access, self.label)
 
     @property
     def shape(self) -> tuple[int, ...]:

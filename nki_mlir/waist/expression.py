@@ -7,6 +7,7 @@ nest's steps, ``Nest.with_body`` the steps of a tree.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -25,8 +26,15 @@ class Interned(type):
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
         node = super().__call__(*args, **keywords)
-        key = (cls, *[getattr(node, field.name) for field in fields(node) if field.compare])
+        values = node.__dict__
+        key = (cls, *[values[name] for name in compared_fields(cls)])
         return Interned.objects.setdefault(key, node)
+
+
+@cache
+def compared_fields(cls: Any) -> list[str]:
+    """Return the names of the fields by which expressions of a class differ."""
+    return [field.name for field in fields(cls) if field.compare]
 
 
 @dataclass(frozen=True, eq=False)

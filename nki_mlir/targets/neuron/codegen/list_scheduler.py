@@ -124,7 +124,7 @@ class ListScheduler(EngineTimes, ScheduledMemory):
         # a tolerance, since the end is a rounded sum
         self.latest, self.late, self.ends_early = most * (1 + 1e-9), False, most < inf
         self.rests = graph.least_rests(order.share, order.issue) if self.ends_early else new_floats(0)
-        self.end_of_chains = float(max(self.rests, default=0.0))
+        self.end_of_chains = float(np.max(self.rests, initial=0.0))
         self.limits_unread = order.unread > 0
         self.unread = UnreadLoads(graph, order.unread)
         self.deferred = new_array(order.passed)
