@@ -48,9 +48,16 @@ class InnerFunction:
                 facts[name] = joined(name, before[name], fact)
             elif name in before:            # a tile in some calls and another value in others
                 continue
-            elif self.facts.get(name) == NumberFact() and isinstance(fact, TensorFact):
+            elif isinstance(fact, TensorFact) and (self.facts.get(name) == NumberFact() or (
+                    fact.blocks and isinstance(self.facts.get(name), TensorFact))):
                 facts[name] = fact
         return facts
+
+    def differs_in_blocks(self, arguments: Mapping[str, Fact]) -> bool:
+        """Return whether a call passes a tensor that has other block dimensions than the function was rewritten for."""
+        pairs = [(self.facts.get(name), fact) for name, fact in arguments.items()]
+        return any(isinstance(inside, TensorFact) and isinstance(fact, TensorFact) and inside.blocks != fact.blocks
+                   for inside, fact in pairs)
 
 
 def passed(facts: Mapping[str, Fact], tree: ast.FunctionDef, is_complete: bool = False) -> dict[str, Fact]:

@@ -30,6 +30,7 @@ from nki_mlir.migration.views import clamped
 
 INSTRUCTIONS: dict[str, Recipe] = {}
 FP32_MIN = "-3.4028234663852886e+38"
+DMA_TRANSPOSE_AXES = {2: [1, 0], 3: [2, 1, 0], 4: [3, 1, 2, 0]}       # of a source, by its rank
 TOKENS = {"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "cmp_op"}
 
 
@@ -365,14 +366,14 @@ def sequence_bounds(calls: Calls, a: Arguments) -> OperationText:
 def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
     """Rewrite a transfer that permutes dimensions. It does not convert in the current generation: a copy does."""
     text, source = a.tensor("src")
-    axes = axes_of(a, "axes") or ([1, 0] if source.rank == 2 else [2, 1, 0] if source.rank == 3 else [3, 1, 2, 0])
+    axes = axes_of(a, "axes") or DMA_TRANSPOSE_AXES.get(source.rank or 2, [1, 0])
     shape = tuple(source.shape[k] for k in axes) if source.shape is not None else None
     dtype, meaning = a.dtype.replace("nl.", f"{calls.nl}.", 1), a.dtype_meaning
     converts = bool(dtype) and meaning != source.dtype
     if converts:
         del a.nodes["dtype"]
     transposition = instruction(a, "dma_transpose", shape, text, source.dtype, hint="transposed",
-                                shape_text=f"({terms.factor(text)}.shape[1], {terms.factor(text)}.shape[0])")
+                                shape_text=f"({', '.join(f'{terms.factor(text)}.shape[{k}]' for k in axes)})")
     write, fact = transposition.write_to, transposition.fact
     assert write is not None
     if converts:

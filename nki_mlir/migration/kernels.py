@@ -193,6 +193,8 @@ class Kernels(GridKernels):
         if shown != self.inner_facts.setdefault(key, {}):
             self.inner_facts[key] = shown
             raise NeedsArguments(name)
+        if function.differs_in_blocks(arguments):
+            self.reject(f"tensors of {name} that have block dimensions in some calls: give all the same dimensions")
         return for_arguments(function.returned, arguments)
 
     def inferred(self, name: str) -> dict[str, Fact]:

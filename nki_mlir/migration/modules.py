@@ -198,10 +198,10 @@ class SourceModule:
         tree = self.tree.visit(Host(self))
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
-        text = tree.visit(Aliases(renamed)).code if renamed else tree.code
-        functions = {n for n in self.kernels.all_names if self.names.paths.get(n, "").rpartition(".")[0] in IMPORTED}
         absent = {alias for alias, (source, name) in self.handed_on.items() if source.is_removed(name)}
-        text = without_spare_imports(text, functions.union(self.kernels.borrowed, absent), absent.union(self.functions))
+        of_nki = (n for n in self.kernels.all_names if self.names.paths.get(n, "").rpartition(".")[0] in IMPORTED)
+        text = without_spare_imports((tree.visit(Aliases(renamed)) if renamed else tree).code, self.host,
+                                     absent.union(self.kernels.borrowed, of_nki), absent.union(self.functions))
         return with_added_functions(self.kernels.lifted(with_classes(text) if self.is_measuring else text))
 
     def is_read(self, name: str, but: str = "") -> bool:

@@ -2,7 +2,8 @@
 """Removes imports that the new text does not read, and exports of functions that it does not have; places new imports.
 
 Removed imports are of ``nki.typing``, because shapes annotate no variable any more, of functions whose bodies replace
-calls, and of the language's functions, which the new text calls through ``nl`` and ``nisa``.
+calls, of the language's functions, which the new text calls through ``nl`` and ``nisa``, and of functions of the
+standard library that only the old text read, such as ``partial`` of an allocator.
 """
 
 import ast
@@ -20,21 +21,23 @@ TYPING, EXPORTS = "nki.typing", "__all__"
 Node = TypeVar("Node", cst.Import, cst.ImportFrom)
 
 
-def without_spare_imports(text: str, functions: Collection[str], before: Collection[str] = ()) -> str:
-    """Return a text without the imports that nothing reads of ``nki.typing`` and of ``functions``, and without the
-    exports of functions that the file had ``before`` and no longer has."""
-    if TYPING not in text and not functions and EXPORTS not in text:
-        return text
+def without_spare_imports(text: str, old: ast.AST, functions: Collection[str], before: Collection[str]) -> str:
+    """Return a text without the imports that nothing reads of ``nki.typing``, of ``functions`` and of what only the
+    ``old`` text read of the standard library, and without the exports of functions that the file had ``before`` and no
+    longer has."""
     tree = ast.parse(text)
     read = tree_names(tree)
+    unread = tree_names(old) - read
+    if TYPING not in text and not functions and EXPORTS not in text and not unread:
+        return text
     removed = {*before} - {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    return cst.parse_module(text).visit(_Imports(read, functions, removed)).code
+    return cst.parse_module(text).visit(_Imports(read, unread, functions, removed)).code
 
 
 class _Imports(StatementTransformer):
-    def __init__(self, read: set[str], functions: Collection[str], removed: set[str]) -> None:
+    def __init__(self, read: set[str], unread: set[str], functions: Collection[str], removed: set[str]) -> None:
         super().__init__()
-        self.read, self.functions, self.removed = read, functions, removed
+        self.read, self.unread, self.functions, self.removed = read, unread, functions, removed
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         match updated_node:
@@ -48,8 +51,9 @@ class _Imports(StatementTransformer):
         return updated_node
 
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import | cst.RemovalSentinel:
-        return _without_spare(updated_node, updated_node.names, lambda n: (
-            n.asname is None or n.evaluated_name != TYPING or n.evaluated_alias in self.read))
+        return _without_spare(updated_node, updated_node.names, lambda n: not (
+            self._is_left_over(n.evaluated_name, n.evaluated_alias or n.evaluated_name) or (
+                n.evaluated_name == TYPING and n.asname is not None and n.evaluated_alias not in self.read)))
 
     def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
                          ) -> cst.ImportFrom | cst.RemovalSentinel:
@@ -58,7 +62,12 @@ class _Imports(StatementTransformer):
             return updated_node
         return _without_spare(updated_node, updated_node.names, lambda n: (
             (name := n.evaluated_alias or n.evaluated_name) in self.read or (
-                module != TYPING and name not in self.functions)))
+                module != TYPING and name not in self.functions and (
+                    bool(updated_node.relative) or not self._is_left_over(module, name)))))
+
+    def _is_left_over(self, module: str, name: str) -> bool:
+        """Return whether only the old text read a name that an import binds to (a part of) the standard library."""
+        return name in self.unread and module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _without_spare(node: Node, names: Sequence[cst.ImportAlias],

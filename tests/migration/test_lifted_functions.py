@@ -207,3 +207,38 @@ def test_a_parameter_that_may_be_a_tile_or_a_number_is_left():
     report = MigrationReport("kernel.py")
     rewritten(OPERATORS, report)
     assert [e.line for e in report.entries if e.left]
+
+
+BLOCKS = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    def total(parts, n):
+        acc = nl.zeros((nl.par_dim(32), 8), dtype=nl.float32, buffer=nl.sbuf)
+        for k in nl.affine_range(n):
+            acc += nl.exp(parts[k])
+        return acc
+
+    n = x.shape[0] // 32
+    out = nl.ndarray((32, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((n, nl.par_dim(32), 8), dtype=x.dtype, buffer=nl.sbuf)
+    for k in nl.affine_range(n):
+        tiles[k] = nl.load(x[nl.ds(k * 32, 32), :])
+    nl.store(out, total(tiles, n))
+    return out
+'''
+
+
+def test_calls_show_block_dimensions_of_parameters():
+    report = MigrationReport("kernel.py")
+    assert "nl.exp(parts[:, k])" in rewritten(BLOCKS, report) and report.is_complete
+
+
+def test_block_dimensions_in_some_calls_are_left():
+    report = MigrationReport("kernel.py")
+    rewritten(BLOCKS.replace("nl.store(out, total(tiles, n))", "first = total(nl.load(x), 1); nl.store(out, total(tiles, n))"),
+              report)
+    assert [e.text for e in report.entries if e.left] == [
+        "tensors of total that have block dimensions in some calls: give all the same dimensions"]

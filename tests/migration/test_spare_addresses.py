@@ -81,8 +81,8 @@ INNER = """def kernel(x):
                                               ("pass", "functools.partial(banks, first=2)")])
 def test_inner_functions_that_only_return_addresses(assigned, placed):
     report = MigrationReport("kernel.py")
-    new = rewritten(HEAD + INNER.format(assigned=assigned, placed=placed, use=""), report)
-    assert "bank" not in new and "partial" not in new and report.is_complete
+    new = rewritten("import functools\n" + HEAD + INNER.format(assigned=assigned, placed=placed, use=""), report)
+    assert "bank" not in new and "functools" not in new and report.is_complete
     assert not any("inner function" in line or "operator" in line for line in str(report).splitlines())
 
 

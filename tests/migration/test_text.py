@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the new text of single idioms is, and that it computes the same values."""
 
+import ast
 
 import libcst as cst
 import numpy as np
@@ -206,8 +207,16 @@ def parsed_text(statement):
 def test_spare_imports():
     text = ("import nki.typing as nt\nfrom nki.typing import tensor, scalar\nimport nki\nfrom masks import rows, tail\n\n"
             "x: scalar = tail\n")
-    assert without_spare_imports(text, {"rows", "tail"}) == (
+    assert without_spare_imports(text, ast.parse(""), {"rows", "tail"}, ()) == (
         "from nki.typing import scalar\nimport nki\nfrom masks import tail\n\nx: scalar = tail\n")
+
+
+def test_imports_that_only_the_old_text_reads_are_removed():
+    text = ("import math\nimport os\nfrom functools import lru_cache, partial, reduce\nfrom .math import ceil\n"
+            "from tools import times\n\nx = reduce\n")
+    assert without_spare_imports(text, ast.parse("math(partial, ceil, times, reduce)"), set(), ()) == (
+        "import os\nfrom functools import lru_cache, reduce\nfrom .math import ceil\nfrom tools import times\n\n"
+        "x = reduce\n")
 
 
 @pytest.mark.parametrize(("before", "after"), [

@@ -51,3 +51,19 @@ def test_helper_whose_parameters_have_one_dtype_transposes_into_the_bank():
         nisa.nc_transpose(dst=bank, data=tile[:, nl.ds(i * 128, 128)])
         nisa.tensor_copy(dst=to[:, nl.ds(i * 128, 128)], src=bank)
 """ in new
+
+
+def test_axes_of_a_transfer_give_the_shape_of_a_tensor_that_the_text_does_not_show():
+    new = rewritten("""import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((64, 4, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nisa.dma_transpose(x, axes=(2, 1, 0))
+    nl.store(out, t)
+    return out
+""", MigrationReport("k.py"))
+    assert "t = nl.ndarray((x.shape[2], x.shape[1], x.shape[0]), dtype=x.dtype, buffer=nl.sbuf)" in new
