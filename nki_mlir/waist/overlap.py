@@ -349,7 +349,7 @@ class ByteRegion:
     run: int = 0
     writes: bool = False
 
-    @property
+    @cached_property
     def address(self) -> Linear:
         return self.base.plus(self.offset) if self.offset != Linear() else self.base
 
@@ -370,7 +370,7 @@ class ByteRegion:
 
 def are_apart(a: ByteRegion, b: ByteRegion, moved: int = 0) -> bool:
     """Return whether two accesses, the second one moved by some bytes, certainly have no byte in common."""
-    if a.root != b.root:
+    if not may_interleave(a, b, moved):
         return True
     distance = b.address.plus(a.address, -1)
     first, second = (nest_of((*access.dims, (1, access.run)), 1) for access in (a, b))
@@ -379,11 +379,12 @@ def are_apart(a: ByteRegion, b: ByteRegion, moved: int = 0) -> bool:
         distance.const + moved + second.shift - first.shift)
 
 
-def may_interleave(a: ByteRegion, b: ByteRegion) -> bool:
-    """Return whether bytes of one access may lie between the first and the last byte of the other."""
+def may_interleave(a: ByteRegion, b: ByteRegion, moved: int = 0) -> bool:
+    """Return whether bytes of one access may lie between the first and the last byte of the other, which is moved."""
     distance = b.address.plus(a.address, -1)
+    start = distance.const + moved
     return a.root == b.root and (bool(distance.symbols) or (
-        distance.const + b.reach[0] <= a.reach[1] and a.reach[0] <= distance.const + b.reach[1]))
+        start + b.reach[0] <= a.reach[1] and a.reach[0] <= start + b.reach[1]))
 
 
 class Iterations(NamedTuple):

@@ -68,7 +68,7 @@ class JointWalk(NamedTuple):
         it must not read a result of a body that rounds ``roundings`` times. A product joins only a walk that stores the
         zeros to which it adds: register tiles add to other numbers with a single rounding.
         """
-        if self.is_product:
+        if self.is_product or not self.shares_addresses(other):
             return None
         nest, other_nest = self.nest, over_extents(other.nest, self.nest.extents)
         if other_nest is None:
@@ -85,6 +85,11 @@ class JointWalk(NamedTuple):
         plan = schedule(joint.nest)
         steps = {operand.strides[plan.vector] for operand in joint.nest.operands} if plan.vector is not None else {-1}
         return joint if steps <= {0, 1} and plan.order == schedule(nest).order else None
+
+    def shares_addresses(self, other: "JointWalk") -> bool:
+        """Return whether an operand of both walks begins at the same byte. Otherwise neither reads what the other one
+        accesses at the same element."""
+        return any(a.root == b.root and a.address == b.address for a in self.regions for b in other.regions)
 
     def sources_for(self, other: "JointWalk") -> list[Source | None] | None:
         """Return for each input of the other walk the value of this walk that it reads, or None if it reads other

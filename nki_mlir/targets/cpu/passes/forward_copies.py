@@ -124,6 +124,8 @@ def is_kept_for(function: NativeFunction, block: cpu.NativeBlock, copy: cpu.Comp
     for k, node in enumerate(block.nodes[at + 1:], at + 1):
         count = sum(call in readers for call in cpu.calls_in(node))
         last_reader, inside = (k, inside + count) if count else (last_reader, inside)
+        if inside == len(readers):
+            break
     if inside < len(readers):
         return False
     overwritten = inputs_written(function, block.nodes[at + 1:last_reader + 1])

@@ -16,6 +16,7 @@ Two nests stay apart if values are rounded several times before a long function,
 """
 
 from collections.abc import Iterable
+from functools import cache
 
 from nki_mlir.targets.cpu import native_nodes as cpu
 from nki_mlir.targets.cpu.function import NativeFunction
@@ -37,11 +38,11 @@ class JoinNests(FunctionPass, name="join-nests"):
     def block(self, block: cpu.NativeBlock, users: cpu.Users) -> None:
         """Join nests of a block, from the first one on."""
         nodes, start = block.nodes, 0
-        dropped = set[object]()
+        dropped, memoized = set[object](), cache(walk_of)
         while start < len(nodes):
-            walk = walk_of(nodes[start])
+            walk = memoized(nodes[start])
             if walk is not None:
-                following = (nodes[k] for k in range(start + 1, len(nodes)))
+                following = ((nodes[k], memoized(nodes[k])) for k in range(start + 1, len(nodes)))
                 walk = self.extended(walk, following) if walk.nest.elements >= self.least else None
             joint = walk.joint(users) if walk is not None and len(walk.calls) > 1 else None
             if walk is None or joint is None:
@@ -55,15 +56,15 @@ class JoinNests(FunctionPass, name="join-nests"):
         if dropped:
             nodes[:] = [node for node in nodes if not (isinstance(node, cpu.Allocate) and node.buffer in dropped)]
 
-    def extended(self, walk: JointWalk, nodes: Iterable[cpu.Node]) -> JointWalk:
-        """Return the walk with the nests among the nodes after it that can join it."""
+    def extended(self, walk: JointWalk, following: Iterable[tuple[cpu.Node, JointWalk | None]]) -> JointWalk:
+        """Return the walk with the nests among the nodes after it that can join it. Each node is given with its walk.
+        """
         passed = list[cpu.NestCall]()
-        for node in nodes:
+        for node, other in following:
             if isinstance(node, cpu.Allocate):
                 continue
             if not isinstance(node, cpu.NestCall) or len(passed) > self.between:
                 break
-            other = walk_of(node)
             longer = walk.followed_by(other, self.roundings, self.light) if other is not None else None
             if longer is not None:
                 walk = longer

@@ -33,7 +33,7 @@ from nki_mlir.targets.cpu.native_nodes import (
     slot_value,
 )
 from nki_mlir.targets.cpu.schedule import dims_of
-from nki_mlir.waist.overlap import ByteRegion, are_apart, spans_overlap
+from nki_mlir.waist.overlap import ANYWHERE, ByteRegion, are_apart, spans_overlap
 
 LINE = 64                           # bytes of a cache line, which two threads should not both write
 
@@ -73,28 +73,35 @@ class JoinParts(FunctionPass, name="join-parts"):
 @dataclass(eq=False)
 class Job:
     """Consecutive computations in ``count`` parts, and allocations. ``parts`` maps each computation to its first part,
-    ``touched`` each memory to the accesses of parts."""
+    ``touched`` each memory, with the symbols of addresses in it, to the accesses of parts."""
 
     count: int = 0
     nodes: list[Spread | Allocate] = field(default_factory=list)
     parts: dict[Spread, Chunk] = field(default_factory=dict)
-    touched: dict[object, set["PartAccess"]] = field(default_factory=dict)
+    touched: dict[object, dict[object, "TouchedSpans"]] = field(default_factory=dict)
 
     def prepend(self, call: Spread) -> bool:
         """Put a computation in front of the others, if no part of it touches bytes that other parts write."""
         count = self.count or call.count
         for part in divisions(call, count):
             accesses = [*accesses_of(call, part)]
-            same_memory = {touched for access in accesses for touched in self.touched.get(access.region.root, ())}
             if all(access.is_independent_of(other, count) for access in accesses for other in (
-                    *same_memory, *accesses)):
+                    *self.near(access, count), *accesses)):
                 self.count = count
                 self.nodes.insert(0, call)
                 self.parts[call] = part
                 for access in accesses:
-                    self.touched.setdefault(access.region.root, set()).add(access)
+                    by_symbols = self.touched.setdefault(access.region.root, {})
+                    by_symbols.setdefault(access.region.address.symbols, TouchedSpans()).add(access, count)
                 return True
         return False
+
+    def near(self, access: "PartAccess", count: int) -> Iterator["PartAccess"]:
+        """Yield the accesses of the job to the memory of an access, without those that are certainly apart from it."""
+        symbols = access.region.address.symbols
+        for other_symbols, touched in self.touched.get(access.region.root, {}).items():
+            if other_symbols != symbols or touched.may_overlap(access, count):
+                yield from touched.accesses
 
     def write(self, function: NativeFunction, users: Users) -> None:
         """Append the job, or its only computation as before."""
@@ -145,10 +152,41 @@ class PartAccess(NamedTuple):
         return self.step == other.step and all(are_apart(region, other_region, number * self.step)
                                                for number in range(1 - count, count) if number)
 
+    def bounds(self, count: int) -> tuple[int, int]:
+        """Return the first byte that any part accesses and the byte after the last, without symbols of the address."""
+        start, (low, high) = self.region.address.const, self.reach_of_all(count)
+        return start + low, start + high + 1
+
     def reach_of_all(self, count: int) -> tuple[int, int]:
         """Return the first and the last byte that any part accesses, relative to the address of the first part."""
         (low, high), end = self.region.reach, self.step * (count - 1)
         return low + min(end, 0), high + max(end, 0)
+
+
+@dataclass(eq=False)
+class TouchedSpans:
+    """Accesses of parts to one memory, whose addresses have the same symbols; ``start`` and ``end`` enclose the bytes
+    that all parts touch, ``written_start`` and ``written_end`` those that they write."""
+
+    accesses: set[PartAccess] = field(default_factory=set)
+    start: int = ANYWHERE
+    end: int = -ANYWHERE
+    written_start: int = ANYWHERE
+    written_end: int = -ANYWHERE
+
+    def add(self, access: PartAccess, count: int) -> None:
+        start, end = access.bounds(count)
+        self.accesses.add(access)
+        self.start, self.end = min(self.start, start), max(self.end, end)
+        if access.region.writes:
+            self.written_start, self.written_end = min(self.written_start, start), max(self.written_end, end)
+
+    def may_overlap(self, access: PartAccess, count: int) -> bool:
+        """Return whether an access may write bytes that these accesses touch, or touch bytes that they write."""
+        start, end = access.bounds(count)
+        if access.region.writes:
+            return spans_overlap(start, end, self.start, self.end)
+        return spans_overlap(start, end, self.written_start, self.written_end)
 
 
 def accesses_of(call: Spread, part: Chunk) -> Iterator[PartAccess]:
