@@ -141,8 +141,10 @@ class Builder:
         to a tile."""
         return True
 
-    def continues_total(self, engine: str) -> None:
-        """Note that an operation reads the registers of an engine."""
+    def continues_total(self, engine: str) -> bool:
+        """Note that an operation reads the registers of an engine. Return whether an earlier operation may have set
+        them."""
+        return f"{engine}_accumulators" in self.properties.get("states", {})
 
     def order(self, label: str, producer: str) -> None:
         """Note that the instruction with one label starts when the instruction with the other label is complete.

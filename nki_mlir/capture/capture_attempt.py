@@ -63,9 +63,10 @@ class CaptureAttempt(Builder):
         self._request_totals()
         return False
 
-    def continues_total(self, engine: str) -> None:
+    def continues_total(self, engine: str) -> bool:
         self.continued.add(engine)
         self._request_totals()
+        return engine in self.left_out or super().continues_total(engine)
 
     def _request_totals(self) -> None:
         for engine in self.continued & self.left_out:

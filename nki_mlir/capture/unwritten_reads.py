@@ -7,12 +7,16 @@ grid. It ends at addresses and conditions that only a run knows, and after ``MOS
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Operation, Value
+from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tensor import Buffer
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import Unsupported, warn_once
+from nki_mlir.dialects.nisa.require_written import UnsetRegisters
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import symbol_range
+from nki_mlir.environment import is_strict
 from nki_mlir.targets.interpreter.scalars import scalar_function
+from nki_mlir.targets.interpreter.unwritten_hbm import UnwrittenRead
 from nki_mlir.targets.interpreter.unwritten_tiles import FreshTile, Shadow, UnwrittenTiles
 from nki_mlir.waist import function as waist
 from nki_mlir.waist.reader import Executor, read_function, scalar_value
@@ -84,6 +88,16 @@ class Walk:
                 raise OnlyARunKnows
             return int(scalar_function(node)(*[self.number(v) for v in node.operands]))
         return self.numbers[value]
+
+
+def report_unset_registers(engine: str, command: str) -> None:
+    """Warn that an instruction reads accumulation registers that no instruction of the kernel has set.
+    ``NKI_MLIR_STRICT`` makes it an error."""
+    error = UnsetRegisters(engine=engine, command=command)
+    if is_strict():
+        raise error.here()
+    text = f"{error.headline}: zeros where the kernel is compiled, anything on a device [{error.code}]; {error.fix}"
+    warn_once(text, UnwrittenRead, user_location())
 
 
 def report_unwritten(function: Operation, fresh: dict[Value, Buffer]) -> None:

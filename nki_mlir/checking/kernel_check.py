@@ -92,7 +92,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
             match = ADVISED.match(str(warning.message))
             message, code, fix = match.groups() if match else (str(warning.message), "", "")
             report.findings.append(CheckFinding(kind, SEVERITY_OF.get(kind, WARNING), message, Location(
-                warning.filename, line, 0), INITIALIZE if kind == "unwritten-read" else fix or "", code))
+                warning.filename, line, 0), fix or (INITIALIZE if kind == "unwritten-read" else ""), code))
     report.findings = unrepeated(report.findings)
     return report
 

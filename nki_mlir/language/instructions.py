@@ -153,9 +153,12 @@ def registers(engine: str, partitions: int) -> Tensor:
 
 
 def note_registers(engine: str, command: str, reduce_res: object) -> None:
-    """Tell the builder if an instruction with this ``reduce_cmd`` reads the registers of an engine."""
+    """Tell the builder if an instruction with this ``reduce_cmd`` reads the registers of an engine. Warn if no earlier
+    instruction has set them."""
     if command == "reduce" or (command == "idle" and reduce_res is not None):
-        active().continues_total(engine)
+        if not active().continues_total(engine):
+            from nki_mlir.capture.unwritten_reads import report_unset_registers  # start-up: few kernels need it
+            report_unset_registers(engine, command)
 
 
 def load_registers(target: View, tile: View | None, number: float) -> None:

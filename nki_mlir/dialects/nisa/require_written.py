@@ -37,6 +37,14 @@ class UnwrittenTile(KernelError):
     fix = "write all of the tile first, for example with nisa.memset or nl.zeros"
 
 
+class UnsetRegisters(KernelError):
+    code = "NKI-REGISTERS-UNSET"
+    message = ("reduce_cmd {command} reads the accumulation registers of the {engine} engine before an instruction "
+               "sets them")
+    why = "the registers have old values, from this kernel or from another; idle reduces nothing, reduce adds to them"
+    fix = "give reduce_cmd=nisa.reduce_cmd.reset_reduce to this instruction or to the first one of the reduction"
+
+
 def idle(loop: Location) -> str:
     """Return the reason why an output stays unwritten if only this loop writes it."""
     return f"no iteration of the loop at {PurePath(loop.file).name}:{loop.line} ran"

@@ -15,7 +15,14 @@ from nki_mlir.language.creation import as_operand
 from nki_mlir.language.entries.entry import Regular
 from nki_mlir.language.functions import dropout
 from nki_mlir.language.functions import fp32 as fp32
-from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
+from nki_mlir.language.instructions import (
+    check_destination,
+    command_name,
+    note_registers,
+    operand,
+    registers,
+    require_from_first,
+)
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, published
 from nki_mlir.machine import DEFAULT_TARGET, machine_named
@@ -54,7 +61,9 @@ def computing(name: str, cls: type[Op], entry: Regular) -> object:
         for parameter, tile, number in scalars:
             views[tile], attributes[number] = operand(arguments[parameter])
         if accumulates:
-            views |= {"accumulator": registers(cls.engines[0].value, shape[0]), "reduce_res": arguments["reduce_res"]}
+            engine, reduce_res = cls.engines[0].value, arguments["reduce_res"]
+            note_registers(engine, attributes["reduce_cmd"], reduce_res)
+            views |= {"accumulator": registers(engine, shape[0]), "reduce_res": reduce_res}
         if explicit_dtype is None and (entry.dtype is not None or "dtype" not in arguments):
             explicit_dtype = kind                        # nothing else changes the result's dtype
         return ops.compute(cls, shape, kind, views, mask, explicit_dtype=explicit_dtype, destination=dst, **attributes)

@@ -308,7 +308,9 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
 def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm0: object, imm1: object = None,
                              reduce_cmd: object = enums.reduce_cmd.reset_reduce, *, mask: object = None) -> None:
     """Set dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
-    command, accumulators = core.command_name(reduce_cmd), core.registers("vector", src.shape[0])
+    command = core.command_name(reduce_cmd)
+    core.note_registers("vector", command, None)
+    accumulators = core.registers("vector", src.shape[0])
     if command == "load_reduce":
         core.load_registers(accumulators, *core.operand(imm1))
         command = "reduce"
