@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from nki_mlir.capture.replaced_builtins import RestoredBuiltins
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.files import private_folder, replace
 from nki_mlir.python_commands import LEAVE_CURRENT_DIRECTORY
@@ -76,8 +75,15 @@ def take_off_path() -> None:
 
 
 def remove(folder: str, owner: int) -> None:
-    """Remove the scripts when the process ends that wrote them, not a fork of it."""
+    """Remove the scripts when the process ends that wrote them, not a fork of it.
+
+    The program may have replaced built-in functions, so this calls none, and imports nothing.
+    """
     if os.getpid() == owner:
-        with RestoredBuiltins():        # the program may have replaced what imports need
-            import shutil  # start-up: most processes have a cache
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            for name in os.listdir(f"{folder}/bin"):
+                os.unlink(f"{folder}/bin/{name}")
+            os.rmdir(f"{folder}/bin")
+            os.rmdir(folder)
+        except OSError:
+            return
