@@ -29,7 +29,6 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.language import creation
 from nki_mlir.language.direct_allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.framework_tensors import HostArray
-from nki_mlir.language.product_rules import product_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, NUMBER_CLASSES, UINT8, UINT32, DType, operand_dtype, promote
@@ -433,6 +432,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
                 fix="give x as [M, K] and y as [K, N], or x as [K, M] with transpose_x=True").here()
         refuse_hidden(HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
+    from nki_mlir.language.product_rules import product_shape  # start-up: only products need it
     shape = product_shape("matmul", stationary, moving, mask)
     return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
                    mask, space=PSUM, accumulate=False)

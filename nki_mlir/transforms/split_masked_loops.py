@@ -20,7 +20,6 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, resolved, verdict, verified_on_box
 from nki_mlir.bindings import Attribute, Block, Module, Operation, Value, ir, operations_of
@@ -72,6 +71,7 @@ class _FunctionSplit:
         self.outer: list[Value] = []          # variables of the loops, and program ids, that enclose the operation
 
     def run(self) -> None:
+        from nki_mlir.analysis.dead_code import erase_dead_code  # start-up: only masked kernels need it
         ids = [a for a, spec in zip(self.block.arguments, self.kernel.arguments) if spec.kind == "program_id"]
         self.programs(ids, contents(self.block))
         erase_dead_code(self.kernel.op)
@@ -131,6 +131,7 @@ class _FunctionSplit:
     def pin(self, value: Value, part: range, operations: list[Operation]) -> None:
         """Replace the variable by a number in a part that has only one value."""
         if len(part) == 1:
+            from nki_mlir.analysis.dead_code import fold_constants  # start-up: only masked kernels need it
             for op in below(operations):
                 op.replace_uses_of_with(value, self.constant(part[0]))
             fold_constants(below(operations), self.constant)
@@ -176,6 +177,7 @@ class _FunctionSplit:
 
     def peel(self, loop: Operation, value: int, executes: bool) -> None:
         """Replace a loop whose variable has one value by its body."""
+        from nki_mlir.analysis.dead_code import fold_constants  # start-up: only masked kernels need it
         block = loop.regions[0].blocks[0]
         block.arguments[0].replace_all_uses_with(self.constant(value))
         operations = contents(block)
@@ -272,6 +274,7 @@ def _masks(mask: Attribute) -> bool:
 
 def hoist_results(operations: list[Operation]) -> None:
     """Move allocations and numbers to the front of ``operations`` if operations outside use them."""
+    from nki_mlir.analysis.dead_code import ancestor_in  # start-up: only masked kernels need it
     block, staying = operations[0].block, set(operations)
     for op in reversed(operations):
         if any(ancestor_in(block, use.owner.operation) not in staying for r in op.results for use in r.uses):

@@ -25,14 +25,14 @@ from nki_mlir.waist.overlap import ByteRegion
 COMPARISONS = tuple(name.removeprefix("s") for name in INTEGER_PREDICATES)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class FunctionNode:
     """Base of all; ``op`` is the MLIR operation that it was read from."""
 
     op: Operation
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class FunctionBlock:
     """Nodes in order. ``condition`` is the value that the test of a ``WhileLoop`` computes.
 
@@ -51,7 +51,7 @@ class FunctionBlock:
 
 
 # -- control -----------------------------------------------------------------------------------------------------------
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ForLoop(FunctionNode):
     """A loop with an index as its variable; ``bounds`` are its low, its high (excluded) and its step."""
 
@@ -71,7 +71,7 @@ class ForLoop(FunctionNode):
         return "nki.loop" in marks and marks["nki.loop"].value == "parallel"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class IfBranch(FunctionNode):
     """A branch: runs ``then`` if the condition holds, else ``otherwise``."""
 
@@ -80,7 +80,7 @@ class IfBranch(FunctionNode):
     otherwise: FunctionBlock | None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class WhileLoop(FunctionNode):
     """A loop: runs ``test``, and while its condition holds ``body``, then ``test`` again."""
 
@@ -89,7 +89,7 @@ class WhileLoop(FunctionNode):
 
 
 # -- computations ------------------------------------------------------------------------------------------------------
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class NestComputation(FunctionNode):
     """A loop nest on memrefs and numbers; fills and copies are nests, too.
 
@@ -100,7 +100,7 @@ class NestComputation(FunctionNode):
     regions: Sequence[ByteRegion]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class TileInstruction(FunctionNode):
     """An operation on tiles that is not a loop nest; an op class describes it."""
 
@@ -110,7 +110,7 @@ class TileInstruction(FunctionNode):
         return read_op(self.op)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ElementLoad(FunctionNode):
     """The load of one element of a memref, which is ``region``."""
 
@@ -120,7 +120,7 @@ class ElementLoad(FunctionNode):
     region: ByteRegion
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ElementStore(FunctionNode):
     """The store of a value to one element of a memref, which is ``region``."""
 
@@ -130,7 +130,7 @@ class ElementStore(FunctionNode):
     region: ByteRegion
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class NativeOperation(FunctionNode):
     """An operation of the ``native`` dialect, which passes of the CPU write. ``regions`` are those of its operands, as
     of a nest."""
@@ -139,21 +139,21 @@ class NativeOperation(FunctionNode):
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class BufferAllocation(FunctionNode):
     """The allocation of a buffer."""
 
     result: Value
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ConstantBuffer(FunctionNode):
     """A buffer of constants, whose elements the module has."""
 
     result: Value
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class BufferReinterpretation(FunctionNode):
     """A complete buffer with elements of another dtype, or as the complete buffer that an instruction takes."""
 
@@ -162,7 +162,7 @@ class BufferReinterpretation(FunctionNode):
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ScalarValue(FunctionNode):
     """Base of the operations that compute one number or truth value."""
 
@@ -173,7 +173,7 @@ class ScalarValue(FunctionNode):
         return list(self.op.operands)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ScalarConstant(ScalarValue):
     """A number."""
 
@@ -185,14 +185,14 @@ class ScalarConstant(ScalarValue):
         return scalar_dtype(self.result.type)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class IndexOperation(ScalarValue):
     """Integer arithmetic on two values (``select``: on three), by the name that the ALU has for it, or a comparison."""
 
     function: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class IndexMap(ScalarValue):
     """The result of an affine map. If the map has several results, it is the least (``min``) or the greatest
     (``max``)."""
@@ -201,7 +201,7 @@ class IndexMap(ScalarValue):
     choice: str = ""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class IndexCast(ScalarValue):
     """A conversion of an integer to another type; ``unsigned`` reads the operand's bits as an unsigned number."""
 
@@ -209,7 +209,7 @@ class IndexCast(ScalarValue):
     narrows: bool
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False)
 class ScalarStep(ScalarValue):
     """A function of the scalar library on numbers outside of a nest."""
 

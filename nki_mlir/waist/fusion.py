@@ -9,6 +9,7 @@ strides of records, which native code has, ``target_through`` tiles of instructi
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import Linear
@@ -147,8 +148,7 @@ def clone(operations: Sequence[Operation], values: dict[Value, Value]) -> Value:
 
 
 # -- records, by strides -----------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class ElementMove:
+class ElementMove(NamedTuple):
     """A nest that moves each element of its input to its output. ``source`` and ``target`` are the bytes from the start
     of each buffer to these elements."""
 

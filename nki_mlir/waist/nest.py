@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist import expression as trees
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
+
+    from nki_mlir.waist import expression as trees
     AnyOperand = TypeVar("AnyOperand", bound="Operand", default="Operand")
 else:
     from typing import TypeVar
@@ -151,28 +152,29 @@ class Nest(Generic[AnyOperand]):
 
     # -- the body as a tree --------------------------------------------------------------------------------------------
     @cached_property
-    def body(self) -> trees.Node:
+    def body(self) -> "trees.Node":
         """Return the new value of the first output as a tree."""
         return self.expression(self.results[0])
 
-    def expression(self, value: int) -> trees.Node:
+    def expression(self, value: int) -> "trees.Node":
         """Return a value of the body as a tree."""
         return ExpressionReader(self).value(value)
 
-    def with_body(self, body: trees.Node) -> "Nest[AnyOperand]":
+    def with_body(self, body: "trees.Node") -> "Nest[AnyOperand]":
         """Return the nest with another expression for its output."""
         steps, result = _steps_of(body, self.first_output, self.first_step)
         return replace(self, steps=steps, results=(result,))
 
     @staticmethod
     def of(extents: Sequence[int], reduced: Iterable[int], inputs: Sequence[AnyOperand], output: AnyOperand,
-           body: trees.Node) -> "Nest[AnyOperand]":
+           body: "trees.Node") -> "Nest[AnyOperand]":
         """Return a nest whose one output is an expression."""
         return Nest(tuple(extents), frozenset(reduced), tuple(inputs), 0, (output,), (), (0,)).with_body(body)
 
     @property
     def without_unused(self) -> "Nest[AnyOperand]":
         """Return the nest, which has one output, without unused inputs and steps."""
+        from nki_mlir.waist import expression as trees  # start-up: only instruction selection reads trees
         body, used = trees.with_used_inputs(self.body)
         return replace(self, inputs=tuple([self.inputs[k] for k in used])).with_body(body)
 
@@ -338,7 +340,8 @@ class ExpressionReader:
         self.nest = nest
         self.nodes: list[trees.Node] = []
 
-    def value(self, number: int) -> trees.Node:
+    def value(self, number: int) -> "trees.Node":
+        from nki_mlir.waist import expression as trees  # start-up: only instruction selection reads trees
         for earlier in range(len(self.nodes), number + 1):      # a step follows the steps whose values it uses
             step, dtype = self.nest.step(earlier), self.nest.dtype_of(earlier)
             if step is not None:
@@ -348,7 +351,8 @@ class ExpressionReader:
                 self.nodes.append(trees.Input(dtype, earlier) if is_input else trees.Output(dtype))
         return self.nodes[number]
 
-    def step(self, step: Step) -> trees.Node:
+    def step(self, step: Step) -> "trees.Node":
+        from nki_mlir.waist import expression as trees  # start-up: only instruction selection reads trees
         operands = [self.nodes[number] for number in step.operands]
         match step.kind:
             case "constant":
@@ -367,8 +371,9 @@ class ExpressionReader:
                           instead="use scalar.convert, scalar.alu and scalar.activation")
 
 
-def _steps_of(body: trees.Node, first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
+def _steps_of(body: "trees.Node", first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
     """Return the steps of a tree, equal subtrees once, and the number of its value."""
+    from nki_mlir.waist import expression as trees  # start-up: only instruction selection reads trees
     number: dict[trees.Node, int] = {}
     steps: list[Step] = []
 
@@ -376,7 +381,7 @@ def _steps_of(body: trees.Node, first_output: int, first_step: int) -> tuple[tup
         steps.append(step)
         return first_step + len(steps) - 1
 
-    def value(node: trees.Node) -> int:
+    def value(node: "trees.Node") -> int:
         match node:
             case trees.Input(index=index):
                 return index

@@ -14,7 +14,6 @@ from nki_mlir.capture.errors import UnexpectedOutputDependencies
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, enclosing_iterations
 from nki_mlir.capture.races.overlaps import DistinctPoints, common_element, element, roots_of
-from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, patterns_of
 from nki_mlir.capture.races.touches import Touch, Touches, written_at
 from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.capture.tensor import Buffer, View
@@ -333,6 +332,7 @@ def form_of(touch: Touch) -> Hashable:
 def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> TouchConflict | None:
     """Return the first element that two iterations or programs touch: by comparing pairs of few plain patterns, else
     by going through all elements."""
+    from nki_mlir.capture.races.owners import TooManyPoints, patterns_of  # start-up: few kernels need it
     if all(t.accumulates for t, _ in listed) or (
             (patterns := patterns_of(buffer, listed)) is not None and owners_apart(patterns)):
         return None
@@ -357,6 +357,7 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdic
 
 
 def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> TouchConflict | None:
+    from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints  # start-up: few kernels need it
     numbers = {number: k for k, number in enumerate(dict.fromkeys(n for _, n in listed))}
     owners = Owners(buffer, [(touch, numbers[n]) for touch, n in listed])
     if owners.size > MOST_ELEMENTS:

@@ -18,7 +18,6 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.result_memory import array_at
-from nki_mlir.targets.interpreter.execute import compile_op
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -57,6 +56,7 @@ class HostOperations:
 
     def add(self, site: int, op: Op, at: Location | None) -> None:
         """Register an operation, whose runner gets the addresses of its tiles' buffers, then its symbols."""
+        from nki_mlir.targets.interpreter.execute import compile_op  # start-up: most kernels are native code
         self.exchanges_data |= isinstance(op, Meeting)
         run = compile_op(op)
         operands = op.operands()

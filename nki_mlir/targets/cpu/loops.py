@@ -9,6 +9,7 @@ mask.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.conversion_expansion import shortened_nan
@@ -17,12 +18,14 @@ from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.delayed_stores import DelayedStores, delayed_outputs
 from nki_mlir.targets.cpu.extrema import Unrepaired, folded_extrema, unrepaired
 from nki_mlir.targets.cpu.lanes import FITTED, FunctionEmitter, Value
-from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum, narrow_extrema
 from nki_mlir.targets.cpu.roundings import keeping_nans, last_roundings, shortened_inputs, stored_roundings
 from nki_mlir.targets.cpu.schedule import LIGHT, ORDERLESS, UNROLLED, Schedule, transposed_operands, weight_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import Fold, integer_sums
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.cpu.narrow_extrema import NarrowExtremum
 
 LONGEST_PREFETCH = 4 * host.LINE             # most bytes that one prefetch covers
 BLOCKS_AHEAD = 2                       # blocks by which prefetches of transposed blocks are ahead of the loop
@@ -67,13 +70,16 @@ class Loops:
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         # sums that are kept in float64
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}
-        self.narrow = narrow_extrema(nest, plan) if "compares" in forms else {}
+        self.narrow: dict[int, NarrowExtremum] = {}
+        if "compares" in forms:
+            from nki_mlir.targets.cpu.narrow_extrema import narrow_extrema  # start-up: few kernels have one
+            self.narrow = narrow_extrema(nest, plan)
         self.tables = {step.operands[1]: step.name.startswith(FITTED) for step in nest.steps if step.kind == "lookup"}
         # Rounding to bfloat16 has a branch: values that are loaded before the branch would be converted after it, from
         # registers.
         self.loads_late = any(o.dtype is BFLOAT16 for o in nest.outputs)
         # vectors of a partial result
-        self.slots = [NarrowExtremum.slots if fold.output in self.narrow else 1 for fold in plan.folds]
+        self.slots = [self.narrow[fold.output].slots if fold.output in self.narrow else 1 for fold in plan.folds]
         self.rounds = "rounds" in forms
         self.blocked = transposed_operands(nest, plan)
         delayed = delayed_outputs(nest, plan) if "delays" in forms else ()

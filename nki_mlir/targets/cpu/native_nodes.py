@@ -33,7 +33,7 @@ def slot_address(slot: int) -> Linear:
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ScratchBuffer:
     """A buffer of a program with its number, in the memory whose address is in the slot ``memory``."""
 
@@ -53,7 +53,7 @@ class ScratchBuffer:
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ProgramLabel:
     """The target of a jump; ``word`` is known once the program's words have positions."""
 
@@ -78,7 +78,7 @@ class CodeAddress:
 Argument = Linear | ProgramLabel | Extent | CodeAddress
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RoutineCall:
     """A call of a routine, or of a function of the machine by its name."""
 
@@ -103,7 +103,7 @@ class InParts(RoutineCall):
         return count.const
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NestCall(RoutineCall):
     """A nest on the regions of its operands. Passes change only those that are a ``Compute``."""
 
@@ -115,7 +115,7 @@ Users = Mapping[ScratchBuffer, Sequence[RoutineCall]]              # the calls t
 NestCallT = TypeVar("NestCallT", bound=NestCall)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Compute(NestCall):
     """A nest that one routine computes."""
 
@@ -137,7 +137,7 @@ def compute(nest: Nest, regions: Sequence[ByteRegion], symbols: Sequence[Argumen
     return Compute(addressed(nest, streams), (*(r.address for r in regions), *symbols), nest, regions)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Spread(InParts, NestCall):
     """Equal parts of a large nest, which run on the pool."""
 
@@ -172,7 +172,7 @@ def on_buffer(call: NestCallT, tile: ScratchBuffer, other: ScratchBuffer) -> Nes
     return type(call)(call.function, tuple(arguments), call.nest, regions)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeLoad(RoutineCall):
     """A load of an integer of a buffer into a slot."""
 
@@ -184,7 +184,7 @@ class NativeLoad(RoutineCall):
         return self.region.accessed((), self.dtype.itemsize, False)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TileCall(RoutineCall):
     """An operation on tiles that is not a nest: a routine for such operations, or a call of the host. ``piece`` is the
     region to which rows of a table are copied, or from which they are. ``symbols`` are the values of the operation's
@@ -207,7 +207,7 @@ class TileCall(RoutineCall):
         return self.arguments[-1 if isinstance(self.function, RowCopies) else 0]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SpreadSearch(InParts, TileCall):
     """Equal parts of the rows of a search, which run on the pool."""
 
@@ -228,14 +228,14 @@ class SpreadSearch(InParts, TileCall):
         return self.arguments[3]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Allocate:
     """The allocation of a buffer."""
 
     buffer: ScratchBuffer
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeBlock:
     nodes: "list[Node]" = field(default_factory=list)
 
@@ -244,7 +244,7 @@ class NativeBlock:
         return (node for node in self.nodes if (node.buffer if isinstance(node, Allocate) else node) not in unneeded)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeLoop:
     """A loop whose variable is in a slot; ``span`` has the variable's values if they are known.
 
@@ -268,7 +268,7 @@ class NativeLoop:
         return self.slot - 1
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeBranch:
     """A branch: ``then`` runs if the condition is not 0, else ``otherwise``."""
 
@@ -277,7 +277,7 @@ class NativeBranch:
     otherwise: NativeBlock | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class NativeWhile:
     """A loop that runs ``test`` and, while the condition that it computes is not 0, ``body`` and ``test`` again."""
 

@@ -7,6 +7,7 @@ floats have 16 bits, so that registers have twice as many of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nki_mlir.bindings import Type, ir
 from nki_mlir.dialects.access import Tile, joined_dims, same_elements
@@ -27,8 +28,7 @@ SORTING, PASSES = 100, 0.1      # nanoseconds of a row, and of each of its eleme
 Compared = Callable[[Value], Value]
 
 
-@dataclass(frozen=True)
-class RowElements:
+class RowElements(NamedTuple):
     """The elements of a tile's rows, in memory order: ``dims`` has (step, count) of the free axes, in elements."""
 
     dtype: DType
@@ -36,7 +36,7 @@ class RowElements:
     dims: tuple[tuple[int, int], ...]
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         total = 1
         for _, count in self.dims:
             total *= count
@@ -54,7 +54,7 @@ class Keys:
     def __init__(self, code: FunctionEmitter, rows: RowElements) -> None:
         self.code, self.rows = code, rows
         self.bits = 16 if rows.dtype in INFINITE_BITS else 32
-        registers = 4 if rows.count >= LONG else 1
+        registers = 4 if rows.elements >= LONG else 1
         self.register = host.lanes() * (32 // self.bits)
         self.lanes = min(registers * self.register, 64)
         # the key of NaN; a key that no number has
@@ -109,7 +109,7 @@ class Keys:
         code, dtype, element = self.code, self.rows.dtype, self.code.element(self.rows.dtype)
         step, count = self.rows.dims[depth]
         if depth + 1 < len(self.rows.dims):
-            inner = RowElements(dtype, 0, self.rows.dims[depth + 1:]).count
+            inner = RowElements(dtype, 0, self.rows.dims[depth + 1:]).elements
             return code.loop(range(count), carried, lambda k, values: self._walk(
                 depth + 1, code.at(pointer, code.times(k, step), element), code.add(index, code.times(k, inner)),
                 values, body))
@@ -172,7 +172,7 @@ class LargestEight:
     @property
     def cost(self) -> float:
         """The nanoseconds that it takes, roughly."""
-        return self.count * (SORTING + PASSES * self.src.count)
+        return self.count * (SORTING + PASSES * self.src.elements)
 
     @property
     def tiles(self) -> tuple[RowElements, ...]:
@@ -185,12 +185,12 @@ class LargestEight:
 
     @property
     def title(self) -> str:
-        return f"largest_{self.count}x{self.src.count}_{self.src.dtype}"
+        return f"largest_{self.count}x{self.src.elements}_{self.src.dtype}"
 
     def emit(self, code: FunctionEmitter, words: Value) -> Value:
         keys = Keys(code, self.src)
         _, dst, src = (code.word(words, k, code.pointer) for k in range(3))
-        length = -(-self.src.count // keys.lanes) * keys.lanes
+        length = -(-self.src.elements // keys.lanes) * keys.lanes
         stored = code.stack_memory((length + keys.lanes) * keys.bits // 8)
 
         def row_body(row: Value, _: list[Value]) -> None:
@@ -269,7 +269,7 @@ class IndicesOfEight:
     @property
     def cost(self) -> float:
         """The nanoseconds that it takes, roughly."""
-        return self.count * (SORTING + PASSES * self.data.count)
+        return self.count * (SORTING + PASSES * self.data.elements)
 
     @property
     def tiles(self) -> tuple[RowElements, ...]:
@@ -283,7 +283,7 @@ class IndicesOfEight:
     @property
     def title(self) -> str:
         name = "indices" if self.result is None else "replaced"
-        return f"{name}_{self.count}x{self.data.count}_{self.data.dtype}" + "_in_place" * self.in_place
+        return f"{name}_{self.count}x{self.data.elements}_{self.data.dtype}" + "_in_place" * self.in_place
 
     def emit(self, code: FunctionEmitter, words: Value) -> Value:
         keys = Keys(code, self.data)

@@ -11,6 +11,7 @@ operations read only from this box.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
@@ -34,7 +35,7 @@ class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
 Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset in bytes, and a step and a count for each axis
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OpenBlock:
     """A block whose end the pass has not reached. For the body of a loop with at least one iteration, ``slot`` is that
     of the loop's variable and ``span`` the variable's values."""
@@ -43,8 +44,7 @@ class OpenBlock:
     span: range | None = None
 
 
-@dataclass(frozen=True)
-class Piecewise:
+class Piecewise(NamedTuple):
     """A buffer that iterations write piece by piece: before the end of ``block``, only an iteration's piece is written;
     after it, the complete buffer."""
 
@@ -52,14 +52,13 @@ class Piecewise:
     piece: Piece
 
 
-@dataclass(frozen=True)
-class PartlyWritten:
+class PartlyWritten(NamedTuple):
     """A buffer of which a box has been written."""
 
     box: ByteBox
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class WriteState:
     """The facts about one buffer."""
 
