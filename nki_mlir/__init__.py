@@ -28,13 +28,13 @@ device, ``nki-lsp`` for editors, and ``nki-env`` for programs that start the ven
 the toolchain import names from ``plugin``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from nki_mlir.passes import packages
 from nki_mlir.version import __version__
 
+TYPE_CHECKING = False       # as in typing, whose import would take longer than all of this module
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from nki_mlir.bindings import Module
     from nki_mlir.checking.report import KernelReport
     from nki_mlir.language.kernel import Kernel
@@ -43,14 +43,13 @@ if TYPE_CHECKING:
     from nki_mlir.tuning.search import TuningResult
 
 __all__ = ["__version__", "check", "load_ipython_extension", "opt", "score", "spec", "tune"]
+# Where the registry, which is below these packages, looks for passes.
+PASS_PACKAGES = ("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen",
+                 "nki_mlir.targets.cpu.passes")
 
 
 def __dir__() -> list[str]:
     return __all__
-
-
-packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen",
-                  "nki_mlir.targets.cpu.passes")
 
 
 def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":

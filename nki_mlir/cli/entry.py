@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The entry points of installed commands. They handle Ctrl-C and lack of memory while the modules of a command load,
-and streams that the caller closed."""
+and streams that the caller closed. Ctrl-C while this module loads is not handled, so it imports little."""
 
 import atexit
 import errno
@@ -8,10 +8,14 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+
+TYPE_CHECKING = False   # as in typing, which takes longer to load than this module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
 
 INTERRUPTED = 130       # the exit status after Ctrl-C
 NO_ROOM = "failed to map segment"       # the loader's message about a shared object
@@ -48,7 +52,7 @@ def replace_unprintable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def exit_process() -> NoReturn:
+def exit_process() -> "NoReturn":
     """End the process as Python does, with its threads and the functions of ``atexit``, but without freeing what the
     command has built, which takes a second for a kernel of 20,000 operations."""
     threading._shutdown()           # type: ignore[attr-defined]
@@ -59,12 +63,12 @@ def exit_process() -> NoReturn:
     os._exit(INTERRUPTED)
 
 
-def command(module: str) -> Callable[[], int]:
+def command(module: str) -> "Callable[[], int]":
     """Return a function that imports a command's module and runs it."""
     def run() -> int:
-        replace_closed_streams()
-        replace_unprintable()
         try:
+            replace_closed_streams()
+            replace_unprintable()
             status: int = import_module(f"nki_mlir.cli.{module}").main()
             return exit_process() if status == INTERRUPTED else status
         except KeyboardInterrupt:

@@ -272,7 +272,9 @@ def _of_sum(method: str) -> object:
 
 
 def _operator(op: str) -> Callable[..., object]:
-    def operate(self: Tensor, other: object) -> DynamicIndex | View:
+    def operate(self: Tensor, other: object, *modulus: object) -> DynamicIndex | View:
+        if modulus:
+            raise tensor_object.power_modulo()
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
         return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else tensor_object.not_implemented(other)

@@ -73,6 +73,12 @@ def host_function(library: str, name: str) -> NkiMlirError:
     return HostFunction(library=library, name=name, instead=computes_same(name)).here()
 
 
+def power_modulo() -> NkiMlirError:
+    """Return the error for Python's ``pow`` of a tile with a modulus."""
+    instead = "call nl.mod on the result of nl.power"
+    return HostFunction(library="Python", name="pow with a modulus", instead=instead).here()
+
+
 def computes_same(name: str) -> str:
     """Return the function of the language to call instead of another library's function."""
     function = same_name(name, language_functions())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The packages whose modules are searched for passes. The registry is below them, so they are registered by name.
+"""Searches packages for modules of passes. The registry is below them, so ``nki_mlir`` itself names them.
 
 Plugins name their packages as extensions.
 """
@@ -8,14 +8,8 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
+import nki_mlir
 from nki_mlir import extensions
-
-PACKAGES: list[str] = []
-
-
-def register(*packages: str) -> None:
-    """Search these packages for passes, too, after those that are registered already."""
-    PACKAGES.extend(package for package in packages if package not in PACKAGES)
 
 
 def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
@@ -25,9 +19,9 @@ def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
 
 
 def files(name: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield (module, file) for each module in the registered packages, or for those of one name, without importing
+    """Yield (module, file) for each module in these packages, or for those of one name, without importing
     them."""
-    for package in (*PACKAGES, *(extension.module for extension in extensions.of("passes").values())):
+    for package in (*nki_mlir.PASS_PACKAGES, *(extension.module for extension in extensions.of("passes").values())):
         yield from _files(package, name)
 
 

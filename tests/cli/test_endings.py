@@ -29,6 +29,12 @@ def test_ctrl_c_is_one_line(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_entry__loads_little_before_it_handles_ctrl_c():
+    code = "import sys; import nki_mlir.cli.entry; print(*sorted(m for m in sys.modules if m.startswith('nki_mlir')))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert loaded.split() == ["nki_mlir", "nki_mlir.cli", "nki_mlir.cli.entry", "nki_mlir.version"]
+
+
 ENDS = """
 import atexit, sys, threading, types
 from nki_mlir.cli import entry

@@ -297,6 +297,8 @@ def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callabl
     def operate(self: NkiTensor, *other: object) -> object:
         if is_strict():
             self._no_operator()
+        if len(other) > 1:
+            raise tensor_object.power_modulo()
         older(f"the newest release refuses Python's operators on tensors; call nl.{name}")
         strange = [o for o in other if not isinstance(o, (NkiTensor, *NUMBER_CLASSES))]
         if strange:
