@@ -7,7 +7,7 @@ offsets are in elements of the pattern's dtype.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -192,8 +192,8 @@ class Access:
         """Return the pattern that starts ``steps`` steps of a dim later."""
         step = self.dims[dim][0]
         if dim == 0 and self.partition is not None:
-            return replace(self, partition=self.partition.plus(steps, step))
-        return replace(self, free=self.free.plus(steps, step))
+            return Access(self.dtype, self.partition.plus(steps, step), self.free, self.dims)
+        return Access(self.dtype, self.partition, self.free.plus(steps, step), self.dims)
 
     def over(self, change: Callable[[Linear], Linear]) -> "Access":
         """Return the pattern with its start forms changed."""

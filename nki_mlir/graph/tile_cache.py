@@ -104,9 +104,10 @@ class Elements:
 
 
 def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
-    free = tile.access.free
-    terms = frozenset((symbols[position], c) for position, c in free.symbols)
-    return Elements(memory_of(tile.handle), replace(tile.access, free=Linear(free.const)), terms)
+    access = tile.access
+    terms = frozenset((symbols[position], c) for position, c in access.free.symbols)
+    start = Access(access.dtype, access.partition, Linear(access.free.const), access.dims)
+    return Elements(memory_of(tile.handle), start, terms)
 
 
 def elements_in(value: Value) -> Elements:

@@ -172,9 +172,9 @@ def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
     new_nodes: dict[Node, Node] = {}
     for old in operands_first(node):
         match old:
-            case Convert() | Bitcast() | Activation():
+            case Convert() | Bitcast() | Activation() if new_nodes[old.value] is not old.value:
                 copy: Node = replace(old, value=new_nodes[old.value])
-            case Alu():
+            case Alu() if any([new_nodes[a] is not a for a in old.args]):
                 copy = replace(old, args=tuple([new_nodes[a] for a in old.args]))
             case _:
                 copy = old
