@@ -30,7 +30,7 @@ from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_addresses import allocators
-from nki_mlir.migration.spare_imports import import_position, without_spare_imports
+from nki_mlir.migration.spare_imports import insert_import, without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
 
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
@@ -496,5 +496,5 @@ class Host(GridAxes):
             at = 1 if updated_node.body and updated_node.get_docstring() else 0
         body = list(updated_node.body)
         for text in reversed(missing):
-            body.insert(import_position(text, body, at), cst.parse_statement(text))
+            insert_import(text, body, at)
         return updated_node.with_changes(body=body)

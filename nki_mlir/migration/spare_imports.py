@@ -95,6 +95,16 @@ def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) ->
     return at + begins_group
 
 
+def insert_import(text: str, body: list[cst.SimpleStatementLine | cst.BaseCompoundStatement], first: int) -> None:
+    """Insert an import at its position, with an empty line between the standard library and other imports."""
+    at = import_position(text, body, first)
+    body.insert(at, cst.parse_statement(text))
+    match body[at + 1:at + 2]:
+        case [cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom()], leading_lines=[]) as following] if (
+                _is_of_standard_library(text) and not _is_of_standard_library(MODULE.code_for_node(following))):
+            body[at + 1] = following.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+
+
 def _is_of_standard_library(line: str) -> bool:
     words = line.split()
     return len(words) > 1 and words[0] in ("import", "from") and words[1].partition(".")[0] in sys.stdlib_module_names

@@ -22,7 +22,7 @@ from nki_mlir.migration.names import (
     unresolved,
     with_named_imports,
 )
-from nki_mlir.migration.spare_imports import import_position
+from nki_mlir.migration.spare_imports import import_position, insert_import
 
 TEXT = """
 import neuronxcc.nki as nki, neuronxcc.nki.language as lang
@@ -222,3 +222,13 @@ def test_variables_are_replaced__in_their_parentheses(text, value, expected):
     (["import os", "\n# arrays\nimport numpy as np"], "import nki", 2), (["import numpy as np", "import os"], "import nki", 0)])
 def test_new_imports_follow_those_of_their_package(imports, text, position):
     assert import_position(text, [cst.parse_statement(line) for line in imports], 0) == position
+
+
+@pytest.mark.parametrize("lines, expected", [
+    ("import nki\n", "import math\n\nimport nki\n"),
+    ("import os\nimport nki\n", "import math\nimport os\nimport nki\n"),
+    ("x = 1\n", "import math\nx = 1\n")])
+def test_the_standard_library_is_a_group_of_imports(lines, expected):
+    body = list(cst.parse_module(lines).body)
+    insert_import("import math", body, 0)
+    assert cst.Module(body).code == expected
