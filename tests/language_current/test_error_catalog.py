@@ -215,6 +215,22 @@ def test_truth_of_tensors(launch):
     launch(kernel)(X, launch is nki.simulate)
 
 
+def test_elements_as_conditions__are_reported(launch):
+    """They are true, whatever they are, and an optional tensor is a complete one."""
+    def kernel(x, scale):
+        out, t = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.load(x)
+        if t[0:1, 1:2]:
+            t = nl.add(t, 1.0)
+        if scale:
+            t = nl.multiply(t, 2.0)
+        nisa.dma_copy(out, t)
+        return out
+    with pytest.warns(NkiWarning, match="an element of t is always true as a condition") as caught:
+        result = launch(kernel)(0 * X, np.zeros((1, 1), np.float32))
+    assert len(caught) == 1 and caught[0].lineno == kernel.__code__.co_firstlineno + 2
+    np.testing.assert_array_equal(result, 0 * X + 2)
+
+
 @pytest.mark.parametrize("use, words", [
     (lambda: list(nl.affine_range(2)), "annotation has no effect"),
     (lambda: list(nl.sequential_range(2)), "annotation has no effect"),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from itertools import count
+from math import prod
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -368,12 +369,15 @@ class WhileOnTensor(KernelError):
 
 def tensor_truth(tensor: OlderMethods) -> bool:
     """Return whether all elements of a comparison's result are true, in simulation: for ``assert nl.equal(a, b)``.
-    Any other tensor is true; ``while tensor`` is an error."""
+    Any other tensor is true; ``while tensor`` is an error, and an element as a condition a warning."""
     if tensor.storage.verdict:
         values = tensor._values()
         return values is None or bool(values.all())
     if _has_source() and while_statement() is not None:
         raise WhileOnTensor().here()
+    if prod(tensor.shape) == 1 and prod(tensor.storage.buffer.shape) > 1:      # an optional tensor is a complete one
+        warn(f"an element of {tensor.name} is always true as a condition of Python, since only the device knows its "
+             "value; compare with nl.greater or its like, and select with nl.where")
     return True
 
 
