@@ -23,7 +23,7 @@ T = TypeVar("T")
 L = TypeVar("L")
 
 MANY = 100_000              # objects; the collector examines them in 10 ms
-MOST = 5_000_000            # objects that are moved without an examination
+MOST = 5_000_000            # objects that move to the oldest generation between two collections
 _moved = 0
 
 ALONE = threading.RLock()

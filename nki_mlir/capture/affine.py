@@ -267,7 +267,7 @@ class Affine:
 
 
 def hold_nowhere(facts: Sequence[Affine]) -> bool:
-    """Return whether no values make every fact ``>= 0``; False, too, if the search takes too long."""
+    """Return whether no values of the variables make all facts ``>= 0``. Return False if the search takes too long."""
     spans: list[Span] = []
     numbers: dict[Symbol | int, int] = {}
 

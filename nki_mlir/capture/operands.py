@@ -63,8 +63,8 @@ def lift_to(iteration: Iteration, name: str) -> IndexChange:
     axes, extents = iteration.axes[name], iteration.extents
 
     def lift(index: A, /) -> A:
-        moved = [0] * len(extents)
+        coefficients = [0] * len(extents)
         for axis, c in zip(axes, index.axes):
-            moved[axis] += c
-        return index.with_axes(moved, extents)
+            coefficients[axis] += c
+        return index.with_axes(coefficients, extents)
     return lift

@@ -81,10 +81,11 @@ def statement_at(file: str, line: int) -> tuple[int, int | None]:
     """Return the columns of the innermost statement on a line: where it starts, and the column after its end (None if
     unknown)."""
     source = source_of(file)
-    around = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
-    if not around:
+    enclosing = [n for n in ast.walk(source.tree)
+                 if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+    if not enclosing:
         return 0, None
-    inner = max(around, key=lambda n: (n.lineno, n.col_offset))
+    inner = max(enclosing, key=lambda n: (n.lineno, n.col_offset))
     text = source.lines[line - 1].rstrip()
     start = inner.col_offset if inner.lineno == line else len(text) - len(text.lstrip())
     return start, inner.end_col_offset if inner.end_lineno == line else len(text)

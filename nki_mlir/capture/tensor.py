@@ -270,10 +270,10 @@ class View:
         shape = tuple(d.count for d in dims)
 
         def change(index: A, /) -> A:
-            moved = [0] * rank
+            coefficients = [0] * rank
             for k, c in zip(old_axes, index.axes):
-                moved[k] = c
-            return index.with_axes(moved, shape)
+                coefficients[k] = c
+            return index.with_axes(coefficients, shape)
         return self.remapped(dims, change)
 
     def permuted(self, order: Sequence[int]) -> "Self":

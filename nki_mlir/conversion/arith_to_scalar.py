@@ -188,8 +188,8 @@ class _BodyRewriter:
             either = "logical_and" if predicate == "ord" else "logical_or"
             return self.alu(either, *parts) if len(parts) > 1 else parts[0]
         if predicate in ("one", "ueq"):
-            apart = self.alu("logical_or", self.alu("less", left, right), self.alu("greater", left, right))
-            return apart if predicate == "one" else self.alu("logical_not", apart)
+            unequal = self.alu("logical_or", self.alu("less", left, right), self.alu("greater", left, right))
+            return unequal if predicate == "one" else self.alu("logical_not", unequal)
         raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
 
     def integers(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:

@@ -106,7 +106,7 @@ def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list
     """Return the axis of each dim, None for a repeated dim; return None if the dims are not in the order of the axes.
     """
     axes: list[int | None] = []
-    least = 0
+    first_axis = 0
     for position, (step, count) in enumerate(access.dims):
         if step == 0:
             axes.append(None)
@@ -114,13 +114,13 @@ def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list
         if position == 0 and buffer.on_chip:
             axis: int | None = 0
         else:
-            fitting = [a for a in range(max(least, int(buffer.on_chip)), len(strides)) if step % strides[a] == 0]
-            roomy = [a for a in fitting if abs(step) // strides[a] * (count - 1) < buffer.shape[a]]
-            axis = next(iter(roomy or fitting), None)
+            dividing = [a for a in range(max(first_axis, int(buffer.on_chip)), len(strides)) if step % strides[a] == 0]
+            in_bounds = [a for a in dividing if abs(step) // strides[a] * (count - 1) < buffer.shape[a]]
+            axis = next(iter(in_bounds or dividing), None)
         if axis is None:
             return None
         axes.append(axis)
-        least = axis
+        first_axis = axis
     return axes
 
 

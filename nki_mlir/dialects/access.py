@@ -182,11 +182,12 @@ class Access:
 
     def box(self, starts: Sequence[int], counts: Sequence[int]) -> "Access":
         """Return the pattern of a box of the tile."""
-        moved = [start * step for start, (step, _) in zip(starts, self.dims)]
+        offsets = [start * step for start, (step, _) in zip(starts, self.dims)]
         dims = tuple((step, n) for (step, _), n in zip(self.dims, counts))
         if self.partition is None:
-            return Access(self.dtype, None, self.free.plus(Linear(sum(moved))), dims)
-        return Access(self.dtype, self.partition.plus(Linear(moved[0])), self.free.plus(Linear(sum(moved[1:]))), dims)
+            return Access(self.dtype, None, self.free.plus(Linear(sum(offsets))), dims)
+        partition, free = self.partition.plus(Linear(offsets[0])), self.free.plus(Linear(sum(offsets[1:])))
+        return Access(self.dtype, partition, free, dims)
 
     def shifted(self, dim: int, steps: Linear) -> "Access":
         """Return the pattern that starts ``steps`` steps of a dim later."""

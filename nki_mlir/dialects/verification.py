@@ -97,19 +97,19 @@ def names_twice(op: Op, name: str, tile: Tile) -> bool:
 @lru_cache(1 << 12)
 def meets_itself(dims: Dims) -> bool:
     """Return whether two positions of a pattern of ``(step, count)`` have one offset."""
-    reach, apart = 0, True
+    reach, nested = 0, True
     for step, count in sorted((abs(step), count) for step, count in dims if count > 1):
-        apart = apart and step > reach
+        nested = nested and step > reach
         reach += step * (count - 1)
     distinct = prod(count for _, count in dims)
-    if apart or distinct > reach + 1:
-        return not apart
+    if nested or distinct > reach + 1:
+        return not nested
     offsets = np.zeros(1, np.int64)
     for step, count in dims:
         offsets = (offsets[:, None] + np.arange(count) * abs(step)).reshape(-1)
-    named = np.zeros(reach + 1, np.bool_)
-    named[offsets] = True
-    return int(np.count_nonzero(named)) < distinct
+    reached = np.zeros(reach + 1, np.bool_)
+    reached[offsets] = True
+    return int(np.count_nonzero(reached)) < distinct
 
 
 @lru_cache(1 << 10)

@@ -202,16 +202,16 @@ def buffers(op: ir.Operation) -> list[Value]:
 
 def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
     """Copy values to buffers as if all copies happened at once."""
-    moved = [(v, t) for v, t in zip(values, targets) if v != t]
+    copies_of_values = [(v, t) for v, t in zip(values, targets) if v != t]
     written = [memory_of(target) for target in targets]
-    if any(memory_of(v) in written for v, _ in moved):
+    if any(memory_of(v) in written for v, _ in copies_of_values):
         copies = []
-        for value, target in moved:
+        for value, target in copies_of_values:
             between = allocated(buffer_type(ir.MemRefType(target.type)))
             copy(value, between)
             copies.append((between, target))
-        moved = copies
-    for value, target in moved:
+        copies_of_values = copies
+    for value, target in copies_of_values:
         copy(value, target)
 
 

@@ -83,7 +83,8 @@ class GreatestElements:
         self.lines: list[str] = []
 
     def function(self, name: str) -> str:
-        """Return the function ``name`` of the elements."""
+        """Return the text of a function ``name`` that returns the greatest elements and their positions: it finds and
+        removes one after the other."""
         floats, parts = self.tensor("f32"), self.parts()
         self.emit("iota", f"iota dim = {self.axis} : {floats}")
         self.emit("below", f"constant dense<{BELOW}.0> : {floats}")

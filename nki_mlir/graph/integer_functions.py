@@ -47,8 +47,8 @@ def leading_zeros(value: Value) -> Value:
     """Emit integers with a 1 for each zero before the first 1 of a value."""
     kind, distance = value.type, 1
     while distance < ir.RankedTensorType(kind).element_type.width:
-        moved = value_of("stablehlo.shift_right_logical", kind, value, splat(kind, distance))
-        value, distance = value_of("stablehlo.or", kind, value, moved), 2 * distance
+        shifted = value_of("stablehlo.shift_right_logical", kind, value, splat(kind, distance))
+        value, distance = value_of("stablehlo.or", kind, value, shifted), 2 * distance
     return value_of("stablehlo.not", kind, value)
 
 
@@ -58,8 +58,8 @@ def ones(value: Value) -> Value:
     width = ir.RankedTensorType(kind).element_type.width
     while distance < width:
         mask = splat(kind, sum((1 << distance) - 1 << k for k in range(0, width, 2 * distance)))
-        moved = value_of("stablehlo.shift_right_logical", kind, value, splat(kind, distance))
-        value = value_of("stablehlo.add", kind, *(value_of("stablehlo.and", kind, v, mask) for v in (value, moved)))
+        shifted = value_of("stablehlo.shift_right_logical", kind, value, splat(kind, distance))
+        value = value_of("stablehlo.add", kind, *(value_of("stablehlo.and", kind, v, mask) for v in (value, shifted)))
         distance *= 2
     return value
 

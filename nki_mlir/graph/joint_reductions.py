@@ -67,7 +67,7 @@ def reduced_windows(op: Operation) -> list[Value]:
     """Emit a reduction of windows and return its results."""
     count, array = len(op.results), ir.DenseI64ArrayAttr.get
     rank, shape = ir.RankedTensorType(op.operands[0].type).rank, list(ir.RankedTensorType(op.results[0].type).shape)
-    sizes, steps, apart, interior = (
+    sizes, steps, dilations, interior = (
         list(op.attributes[name]) if name in op.attributes else [1] * rank
         for name in ("window_dimensions", "window_strides", "window_dilations", "base_dilations"))
     ends = list(ir.DenseIntElementsAttr(op.attributes["padding"])) if "padding" in op.attributes else [0] * 2 * rank
@@ -83,7 +83,7 @@ def reduced_windows(op: Operation) -> list[Value]:
     if 0 in shape:
         return results
     for position in product(*map(range, sizes)):
-        first = [p * distance for p, distance in zip(position, apart)]
+        first = [p * distance for p, distance in zip(position, dilations)]
         limits = [at + (n - 1) * step + 1 for at, n, step in zip(first, shape, steps)]
         results = combined(op, [*results, *(sliced(v, first, limits, steps) for v in operands)])
     return results

@@ -170,8 +170,8 @@ class _Counting:
         """Return the result of a comparison as 0 or 1."""
         (low, high), (least, greatest) = a.span, b.span
         compare = SIGNED[predicate]
-        apart = high < least or greatest < low
-        if (a.value is None and b.value is None) or apart or (predicate not in EQUALITIES and compare(
+        disjoint = high < least or greatest < low
+        if (a.value is None and b.value is None) or disjoint or (predicate not in EQUALITIES and compare(
                 low, greatest) == compare(high, least) == compare(low, least) == compare(high, greatest)):
             return constant(int(compare(low, greatest)))
         holds = emit.compared(predicate, self.index(a), self.index(b))

@@ -283,8 +283,8 @@ class Bound:
     def with_tensors(self, replacements: list[Any]) -> tuple[list[object], dict[str, object]]:
         """Return (positional, keyword) arguments with the tensor leaves replaced, in order. The kernel changes copies
         only."""
-        tensors, apart = iter(replacements), dict[int, object]()
-        values = {name: map_leaves(value, self.is_tensor, lambda _: next(tensors), apart)
+        tensors, copies = iter(replacements), dict[int, object]()
+        values = {name: map_leaves(value, self.is_tensor, lambda _: next(tensors), copies)
                   for name, value in self.values.items()}
         return self.call(values)
 
@@ -303,18 +303,18 @@ class Bound:
 
 
 def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[Any], object],
-               apart: dict[int, object] | None = None, depth: int = 0) -> Any:
+               copies: dict[int, object] | None = None, depth: int = 0) -> Any:
     """Return ``value`` with its leaves changed, in new containers and objects. Objects without leaves are not
     copied.
 
-    With ``apart``, which records the copies by ``id``, they are copied, too, so that a change of the result does not
-    change ``value``.
+    With ``copies`` (of objects, by ``id``), it copies these as well, so that a change of the result does not change
+    ``value``.
     """
     if is_leaf(value):
         return change(value)
     if depth > DEPTH:
         raise NestedArgument(depth=DEPTH).here()
-    inside: Callable[[object], Any] = lambda part: map_leaves(part, is_leaf, change, apart, depth + 1)
+    inside: Callable[[object], Any] = lambda part: map_leaves(part, is_leaf, change, copies, depth + 1)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(inside, value))
     if isinstance(value, (tuple, list)):
@@ -330,12 +330,12 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     if not names:
         return value
     if not leaves_of(value, is_leaf):
-        if apart is None or is_frozen(type(value)):
+        if copies is None or is_frozen(type(value)):
             return value
-        if id(value) not in apart:
-            apart[id(value)] = copy.copy(value)
-            set_attributes(apart[id(value)], {n: inside(getattr(value, n)) for n in names})
-        return apart[id(value)]
+        if id(value) not in copies:
+            copies[id(value)] = copy.copy(value)
+            set_attributes(copies[id(value)], {n: inside(getattr(value, n)) for n in names})
+        return copies[id(value)]
     changed = copy.copy(value)
     set_attributes(changed, {n: inside(getattr(value, n)) for n in names})
     return changed
@@ -347,14 +347,14 @@ def has_constants_alone(values: Sequence[object], is_leaf: Callable[[object], bo
     return kinds <= SIMPLE and not any(is_leaf(next(v for v in values if type(v) is kind)) for kind in kinds)
 
 
-def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", around: tuple[object, ...] = ()
+def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", enclosing: tuple[object, ...] = ()
               ) -> list[tuple[str, object]]:
     """Return (path, leaf) pairs in order. An object that contains itself is visited once."""
     if is_leaf(value):
         return [(path, value)]
-    if len(around) > DEPTH:
+    if len(enclosing) > DEPTH:
         raise NestedArgument(depth=DEPTH).here()
-    within = (*around, value)
+    within = (*enclosing, value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [x for n, v in zip(value._fields, value) for x in leaves_of(v, is_leaf, f"{path}.{n}", within)]
     if isinstance(value, (tuple, list)):
@@ -363,7 +363,7 @@ def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", 
     if isinstance(value, dict):
         return [x for k, v in value.items() for x in leaves_of(v, is_leaf, f"{path}_{k}", within)]
     names = attribute_names(value)
-    if not names or any([value is v for v in around]):
+    if not names or any([value is v for v in enclosing]):
         return []
     return [x for n in names for x in leaves_of(getattr(value, n), is_leaf, f"{path}.{n}", within)]
 

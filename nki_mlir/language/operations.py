@@ -468,10 +468,10 @@ def device_print(prefix: str, x: View, *, mask: object = None) -> None:
     printed."""
     x = creation.as_operand(x, "nl.device_print")
     if isinstance(mask, Mask) and mask.on_tiles:
-        apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
+        symbol_terms = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
         shown = creation.filled(x.shape, 0, x.dtype)
         creation.emit(movement.CopyOp, {"dst": shown, "src": x}, mask)
-        x, mask = shown, Mask(apart) if apart else None
+        x, mask = shown, Mask(symbol_terms) if symbol_terms else None
     creation.emit(movement.DevicePrintOp, {"src": x}, mask, prefix=str(prefix))
 
 

@@ -180,12 +180,12 @@ class DmaCosts(NamedTuple):
         """
         if nbytes < self.word_bytes:
             return float(self.word_ns)
-        moved = max(nbytes / self.bytes_per_ns, min(nbytes / self.short_bytes_per_ns, self.short_ns))
+        transfer_ns = max(nbytes / self.bytes_per_ns, min(nbytes / self.short_bytes_per_ns, self.short_ns))
         one_bank = not stores and apart != 0 and apart % self.bank_bytes == 0
         waits = self.wait(nbytes, stores, one_bank)
         if one_bank and engines > self.bank_engines:
             waits += (ceil(nbytes / self.bank_row_bytes) - 1) * self.bank_row_ns
-        ns = max(float(self.descriptor_ns), moved + waits)
+        ns = max(float(self.descriptor_ns), transfer_ns + waits)
         if not self.conflicts(nbytes, stores, one_bank) or nbytes % self.round_bytes == 0:
             return ns
         rounded = ceil(nbytes / self.round_bytes) * self.round_bytes

@@ -101,8 +101,9 @@ def reads_results(text: str) -> bool:
 
 
 def with_measured_kernels(text: str, report: MigrationReport) -> tuple[str, Callable[[int], int]]:
-    """Replace the decorator ``nki.benchmark`` by an object beside the kernel, which the calls outside of kernels get;
-    return the text and the old line of each of its lines."""
+    """Replace the decorator ``nki.benchmark`` by ``nki.jit``, define an object after the kernel that measures it, and
+    let code that reads measurements use that object. Return the new text, and a function from its lines to old lines.
+    """
     if not reads_results(text):
         return text, lambda line: line
     names, tree, edits = Names(text), ast.parse(text), TextEdits(text)

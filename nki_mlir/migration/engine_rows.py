@@ -133,8 +133,8 @@ def _least(offset: str, entries: Sequence[ast.expr]) -> int | None:
     for entry in entries:
         match entry:
             case ast.List(elts=[ast.UnaryOp(op=ast.USub(), operand=step), count]):
-                moved = terms.multiply(terms.add(ast.unparse(count), "-1"), ast.unparse(step))
-                least = terms.difference(least, moved) or "?"
+                backward_reach = terms.multiply(terms.add(ast.unparse(count), "-1"), ast.unparse(step))
+                least = terms.difference(least, backward_reach) or "?"
             case ast.List(elts=[ast.Constant(), _]):
                 pass
             case _:

@@ -378,12 +378,12 @@ class Kernels(GridKernels):
 
     def enter_scope(self, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                     closure: dict[str, Fact] | None) -> None:
-        """Begin the scope of a function, with what is known of its parameters and of the names around it."""
+        """Begin the scope of a function, with the facts of its parameters and of the names in enclosing functions."""
         used_names = {*tree_names(tree), *bound_names(tree), *facts}
         if closure is not None:
             used_names |= self.scope.used_names
-        around = self.around.get(id(self.functions.get(tree.name)), {})
-        self.scope = FunctionScope({**self.globals, **around, **(closure or {}), **facts}, {}, unstable(tree),
+        enclosing_facts = self.around.get(id(self.functions.get(tree.name)), {})
+        self.scope = FunctionScope({**self.globals, **enclosing_facts, **(closure or {}), **facts}, {}, unstable(tree),
                                    ReadParts.of(tree), transposed_tiles(tree, self.parameters.meaning), used_names)
         self.scope.cut_sizes = set() if is_kernel else {*self.cut_sizes.get(tree.name, ())}
         outside = {name: ast.parse(text, mode="eval").body for name, text in self.literals.items()}

@@ -244,8 +244,8 @@ def _expand_mod(e: "ScalarEmitter", d: DType, a: "Value", b: "Value") -> "Value"
     remainder = _expand_fmod(e, d, a, b)
     if d.is_float:
         opposite = e.cmp("one", e.copysign(1.0, remainder), e.copysign(1.0, b))
-        moved = e.select(opposite, e.add(remainder, b), remainder)
-        return e.select(e.cmp("oeq", remainder, 0.0), e.copysign(0.0, b), moved)
+        with_sign_of_divisor = e.select(opposite, e.add(remainder, b), remainder)
+        return e.select(e.cmp("oeq", remainder, 0.0), e.copysign(0.0, b), with_sign_of_divisor)
     if d.kind is not Encoding.SIGNED:
         return remainder
     opposite = e.and_(e.cmp("slt", e.xor(remainder, b), 0), e.cmp("ne", remainder, 0))

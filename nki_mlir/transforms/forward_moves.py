@@ -60,9 +60,9 @@ def move(op: Operation) -> GenericOperation | None:
             len(copy.inputs) != 1 or not isinstance(copy.inputs[0].type, ir.MemRefType)):
         return None
     (end, *other_operations) = copy.body
-    moved = not other_operations and end.operands[0] == copy.block.arguments[0] and all(
+    unchanged = not other_operations and end.operands[0] == copy.block.arguments[0] and all(
         isinstance(e, (ir.AffineDimExpr, ir.AffineConstantExpr)) for e in copy.maps[0].results)
-    return copy if moved and copy.inputs[0].type.element_type == copy.output.type.element_type else None
+    return copy if unchanged and copy.inputs[0].type.element_type == copy.output.type.element_type else None
 
 
 class BlockUses:
@@ -146,8 +146,8 @@ def forward(copy: GenericOperation, uses: BlockUses) -> bool:
 
 
 def write_target(copy: GenericOperation, uses: BlockUses) -> None:
-    """Let the products that write the source of a copy write its target, if nothing else uses the source, and nothing
-    uses the target in between. ``fuse-tiles`` does so for operations that fold nothing."""
+    """Let the products that write the source of a copy write the target of the copy, if no other operation uses the
+    source, and none uses the target in between. ``fuse-tiles`` does the same for operations without a fold."""
     source, target, start = copy.inputs[0], memory_of(copy.output), start_in_buffer(copy.output)
     buffer, block = memory_of(source), copy.op.block
     origin, target_origin = defining(buffer), defining(target)

@@ -236,9 +236,9 @@ def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Va
 
 def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
     """Return variables and values of the static loops around an operation; None if another operation encloses it."""
-    around = control_around(op)
-    static = [(variable, span) for variable, span in around.loops if span is not None]
-    return None if around.branches or around.is_repeated or len(static) < len(around.loops) else static
+    control = control_around(op)
+    static = [(variable, span) for variable, span in control.loops if span is not None]
+    return None if control.branches or control.is_repeated or len(static) < len(control.loops) else static
 
 
 def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:

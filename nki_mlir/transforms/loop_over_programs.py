@@ -274,8 +274,8 @@ class _ReducingPrograms:
                 self.move_tiles(op, variables)
 
     def localized(self, value: Value, local: dict[Value, Value], inside: set[Operation], first: Operation) -> Value:
-        """Return a value in one program. Copies of what computes it from the program's ids are before ``first``,
-        the first operation in the loops."""
+        """Return a value as one program computes it: clone the operations that compute it from program ids before
+        ``first``, the first operation in the loops."""
         definition = value.owner
         if value in local or isinstance(definition, ir.Block) or definition.operation in inside or self.is_uniform(
                 value) or not definition.operation.name.startswith(SCALARS):
@@ -288,14 +288,14 @@ class _ReducingPrograms:
         return local[value]
 
     def move_tiles(self, operation: Operation, variables: Sequence[Value]) -> None:
-        """Let an operation use one program's parts of buffers."""
+        """Replace the tiles of an operation by the parts of buffers that one program uses."""
         op = read_op(operation)
         added = {v: extent for v, extent in zip(variables, self.kernel.grid) if v not in op.symbols}
         symbols = (*op.symbols, *added)
         coordinates = [Linear(0, ((symbols.index(variable), 1),)) for variable in variables]
-        moved = changed(op, lambda tile: self.of_program(tile, coordinates), symbols=symbols,
+        of_one_program = changed(op, lambda tile: self.of_program(tile, coordinates), symbols=symbols,
                         ranges=(*op.ranges, *[(0, extent - 1) for extent in added.values()]))
-        write_op(_without_unused(moved), self.make, operation.location, ir.InsertionPoint(operation))
+        write_op(_without_unused(of_one_program), self.make, operation.location, ir.InsertionPoint(operation))
         operation.erase()
 
     # -- reductions ----------------------------------------------------------------------------------------------------
@@ -349,13 +349,13 @@ class _ReducingPrograms:
 
 
 def _spread(results: Sequence[Tile]) -> Tile:
-    """Return the results of a group as one tile: that which all share, or one with a dim for the programs."""
+    """Return one tile for the results of a group: the tile that all share, or a tile with a dim for the programs."""
     first = results[0]
     starts = [tile.access.free.const for tile in results]
     step = starts[1] - starts[0] if len(starts) > 1 else 0
-    apart = [tile.access.free.plus(Linear(-start)) for tile, start in zip(results, starts)]
+    relative_starts = [tile.access.free.plus(Linear(-start)) for tile, start in zip(results, starts)]
     if starts != [starts[0] + n * step for n in range(len(starts))] or len({
-            (tile.access.partition, form) for tile, form in zip(results, apart)}) > 1:
+            (tile.access.partition, form) for tile, form in zip(results, relative_starts)}) > 1:
         raise ProgramsApart(what="results of a reduction over programs that are not equal steps apart",
                             fix="copy the result to a tile")
     if step == 0:

@@ -68,13 +68,13 @@ def split_rows(kernel: KernelFunction, machine: Machine, rows: int = 0, inner: b
 @dataclass
 class RowOperand:
     """An operand whose row ``i`` begins ``(first + i) * step`` elements after the start of its buffer; step 0: all
-    rows share it. ``apart``: a row is in ``step`` successive elements; else it has ``elements`` between those of other
-    rows."""
+    rows share it. ``is_contiguous``: each row is in ``step`` successive elements; else the elements of different rows
+    interleave, and a row has ``elements`` of them."""
 
     value: Value
     buffer: Value
     step: int
-    apart: bool
+    is_contiguous: bool
     elements: int
     first: int = 0              # number of the buffer's row that is row 0
 
@@ -85,7 +85,7 @@ class RowOperand:
 
     @property
     def row_bytes(self) -> int:
-        return (self.step if self.apart else self.elements) * self.dtype_bytes
+        return (self.step if self.is_contiguous else self.elements) * self.dtype_bytes
 
     @property
     def dtype_bytes(self) -> int:
@@ -119,7 +119,7 @@ class RowOperation:
 
 
 def row_operation(op: Operation) -> RowOperation | None:
-    """Return the operation with its rows, None if it does not compute the rows of its result one by one."""
+    """Return an operation with the rows of its operands; None if a row of its result depends on several rows."""
     nest = fusible(op, indices=True) if in_hbm(op) else None
     if nest is None:
         return None
@@ -136,9 +136,9 @@ def row_operation(op: Operation) -> RowOperation | None:
         return None                     # a block would count its rows from 0
     operation = RowOperation(nest, axis, nest.extents.get(axis, 0), operands)
     result = operation.result
-    if not (result.step and result.apart):
+    if not (result.step and result.is_contiguous):
         return None
-    return None if any(o.buffer == result.buffer and not o.apart for o in operands.values()) else operation
+    return None if any(o.buffer == result.buffer and not o.is_contiguous for o in operands.values()) else operation
 
 
 def row_operand(value: Value, mapping: ir.AffineMap, axis: int) -> RowOperand | None:
@@ -207,9 +207,9 @@ class RowRun:
         if not self.operations:
             return True
         operands, result = operation.operands.values(), operation.result.buffer
-        apart = all(operand.apart or not (operand.buffer == result or operand.buffer in self.results)
+        contiguous = all(operand.is_contiguous or not (operand.buffer == result or operand.buffer in self.results)
                     for operand in operands)
-        if not apart or not self.is_aligned or result in self.spread or operation.rows != self.rows:
+        if not contiguous or not self.is_aligned or result in self.spread or operation.rows != self.rows:
             return False
         steps = {operand.buffer: self.steps.get(operand.buffer, {operand.rows_of_buffer}) for operand in operands}
         aligned = all(steps[operand.buffer] == {operand.rows_of_buffer} for operand in operands
@@ -228,7 +228,7 @@ class RowRun:
         self.shared |= shared_by_rows(operation)
         for operand in operation.operands.values():
             self.steps.setdefault(operand.buffer, set()).add(operand.rows_of_buffer)
-            if not operand.apart:
+            if not operand.is_contiguous:
                 self.spread.add(operand.buffer)
         self.is_aligned &= all(len(self.steps[operand.buffer]) == 1 for operand in operation.operands.values()
                                if operand.buffer in self.results)

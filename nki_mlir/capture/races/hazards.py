@@ -66,8 +66,8 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
     shared = frozenset(programs | symbols_around(listed[0], loop))
     if loop.symbol is not None:
         symbol = loop.symbol
-        apart = DistinctPoints(symbol, (symbol.last - symbol.first) // symbol.step + 1, shared)
-        return first_pair(listed, apart, lambda a, b: True, verdict)
+        points = DistinctPoints(symbol, (symbol.last - symbol.first) // symbol.step + 1, shared)
+        return first_pair(listed, points, lambda a, b: True, verdict)
     if any(root in shared for touch in listed for root in deciding(touch)):
         def differ(a: Touch, b: Touch) -> bool:
             return a.number_in(loop) != b.number_in(loop)
@@ -80,7 +80,7 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
 def symbols_around(touch: Touch, loop: LoopRun) -> set[Symbol]:
     """Return the variables of the rolled loops outside of ``loop`` that the touch is in."""
     loops = [iteration.loop for iteration in enclosing_iterations(touch.iteration)]
-    return {around.symbol for around in loops[loops.index(loop) + 1:] if around.symbol is not None}
+    return {outer_loop.symbol for outer_loop in loops[loops.index(loop) + 1:] if outer_loop.symbol is not None}
 
 
 def deciding(touch: Touch) -> set[Symbol]:
@@ -269,7 +269,7 @@ def has_unknown_epoch(touch: Touch) -> bool:
 
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
-def first_pair(listed: Sequence[Touch], apart: DistinctPoints, compared: Callable[[Touch, Touch], bool],
+def first_pair(listed: Sequence[Touch], points: DistinctPoints, compared: Callable[[Touch, Touch], bool],
                verdict: Verdict, numbers: dict[int, object] | None = None) -> TouchConflict | None:
     """Return the first two touches that share an element, by comparing each touch that writes with all others.
 
@@ -295,7 +295,7 @@ def first_pair(listed: Sequence[Touch], apart: DistinctPoints, compared: Callabl
                 if key in disjoint:
                     continue
             try:
-                common = common_element(touch, other, apart)
+                common = common_element(touch, other, points)
             except SearchTooLong:
                 verdict.undecided.append((touch, other))
                 continue

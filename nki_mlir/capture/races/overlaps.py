@@ -126,16 +126,15 @@ class DistinctPoints(NamedTuple):
     shared: frozenset[Symbol] = frozenset()
 
 
-def common_element(a: Touch, b: Touch, apart: DistinctPoints) -> CommonElement | None:
-    """Return an element that both touches have, None if there is none. Raise ``SearchTooLong`` if that is
-    not decided."""
+def common_element(a: Touch, b: Touch, points: DistinctPoints) -> CommonElement | None:
+    """Return an element that both touches access, or None. Raise ``SearchTooLong`` if the search does not decide."""
     cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
     if len(cases) > MOST_CASES:
         raise SearchTooLong
     for first, second in cases:
         for touch, other in ((a, b), (b, a))[:1 if a is b else 2]:
             conditions = (first, second) if touch is a else (second, first)
-            common = TouchSystem(apart).common_element(touch, other, *conditions)
+            common = TouchSystem(points).common_element(touch, other, *conditions)
             if common is not None:
                 return common if touch is a else CommonElement(common.element, common.second, common.first)
     return None
@@ -152,12 +151,12 @@ class TouchSystem(OverlapSystem):
     """The linear system for two touches at two points that differ. The variable of a symbol or axis is created at
     first use."""
 
-    def __init__(self, apart: DistinctPoints) -> None:
+    def __init__(self, points: DistinctPoints) -> None:
         super().__init__()
-        self.apart = apart
+        self.points = points
         self.symbols: dict[tuple[int, Symbol], Form] = {}
-        self.start, self.more = self.variable(0, apart.extent - 1), self.variable(1, apart.extent - 1)
-        self.row((apart.extent - 1, {self.start: -1, self.more: -1}), False)
+        self.start, self.more = self.variable(0, points.extent - 1), self.variable(1, points.extent - 1)
+        self.row((points.extent - 1, {self.start: -1, self.more: -1}), False)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def symbol(self, side: int, symbol: Symbol) -> Form:
@@ -170,10 +169,10 @@ class TouchSystem(OverlapSystem):
     def new_symbol(self, side: int, symbol: Symbol) -> Form:
         if symbol.formula is not None:
             return self.derived(side, symbol)
-        if symbol is self.apart.symbol:
+        if symbol is self.points.symbol:
             terms = {self.start: symbol.step}
             return symbol.first, terms if side == 0 else terms | {self.more: symbol.step}
-        if side and symbol in self.apart.shared:
+        if side and symbol in self.points.shared:
             return self.symbol(0, symbol)
         return symbol.first, {self.variable(0, (symbol.last - symbol.first) // symbol.step): symbol.step}
 
@@ -212,8 +211,8 @@ class TouchSystem(OverlapSystem):
             return None
         values = self.nearest(values)
         numbers = values[self.start], values[self.start] + values[self.more]
-        if self.apart.symbol is not None:
-            numbers = tuple(self.apart.symbol.first + n * self.apart.symbol.step for n in numbers)  # type: ignore[assignment]
+        if (symbol := self.points.symbol) is not None:
+            numbers = symbol.first + numbers[0] * symbol.step, symbol.first + numbers[1] * symbol.step
         partition, free = (const + sum(c * values[v] for v, c in terms.items()) for const, terms in coordinates)
         return CommonElement(element(a.view.buffer, partition, free * unit), *numbers)
 

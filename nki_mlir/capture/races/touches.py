@@ -160,11 +160,11 @@ class Touches:
             touch = self.of(performed, kind, view)
             if shared:
                 self.programs.setdefault(buffer, []).append(touch)
-            around = iteration
-            while around is not None and around is not created_in:
-                if around.loop.parallel:
-                    self.loops.setdefault(around.loop, {}).setdefault(buffer, []).append(touch)
-                around = around.outside
+            enclosing = iteration
+            while enclosing is not None and enclosing is not created_in:
+                if enclosing.loop.parallel:
+                    self.loops.setdefault(enclosing.loop, {}).setdefault(buffer, []).append(touch)
+                enclosing = enclosing.outside
 
     def of(self, performed: Performed, kind: TileField, view: View) -> Touch:
         """Return the touch of one operand of an operation."""

@@ -91,9 +91,9 @@ class Collective(Meeting):
 
     def transfer_ns(self, machine: Machine) -> float:
         """Return the time of the transfer in ns, in which the engines continue."""
-        moved = max(t.partitions * t.free_elements * t.dtype.itemsize for _, t in self.operands())
+        sent_bytes = max(t.partitions * t.free_elements * t.dtype.itemsize for _, t in self.operands())
         costs = machine.costs
-        return self.hops(self.largest_group()) * costs.control.hop_ns + moved / costs.dma.hbm_bytes_per_ns
+        return self.hops(self.largest_group()) * costs.control.hop_ns + sent_bytes / costs.dma.hbm_bytes_per_ns
 
 
 class Grouped(Collective):

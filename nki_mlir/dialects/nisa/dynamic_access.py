@@ -55,12 +55,12 @@ class PatternAddressed(DataAddressed):
         check.rule(self.table.shape[0] in (1, rows), f"the table must have 1 or {rows} rows, got {self.table.shape[0]}",
                    f"give the table 1 or {rows} rows")
 
-    def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray
+    def addresses(self, table: np.ndarray, shape_of_tile: tuple[int, ...], index: np.ndarray
                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (rows, columns, whether they are in bounds), each of the moved tile's shape. An index outside may be
-        an error."""
-        rank = len(moved)
-        along = [np.arange(n).reshape(-1, *(1,) * (rank - 1 - k)) for k, n in enumerate(moved)]
+        """Return the row and the column of the table that each element of a tile addresses, and whether they are in
+        bounds. In the mode ``error``, raise an error for the first that is not."""
+        rank = len(shape_of_tile)
+        along = [np.arange(n).reshape(-1, *(1,) * (rank - 1 - k)) for k, n in enumerate(shape_of_tile)]
         values = index.reshape(-1).astype(np.int64)
         inside = (values >= 0) & (values < self.extent)
         if self.mode == "error" and not inside.all():
@@ -68,13 +68,13 @@ class PatternAddressed(DataAddressed):
             raise IndirectOutOfBounds(index=self.start + row * self.scale, size=table.size, row=row, rows=self.extent)
         shape = (-1, *(1,) * (rank - 1))
         columns = self.start + sum(a * s for a, s in zip(along, self.steps)) + values.reshape(shape) * self.scale
-        columns = np.broadcast_to(columns, moved)
+        columns = np.broadcast_to(columns, shape_of_tile)
         within_bounds = (columns >= 0) & (columns < table.shape[1]) & inside.reshape(shape)
         if self.mode == "error" and not within_bounds.all():
             position = tuple(np.argwhere(~within_bounds)[0])
             raise PositionOutOfBounds(index=int(columns[position]), size=table.shape[1], rows=self.extent,
                                       row=int(values[position[0] if values.size > 1 else 0]))
-        rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, moved)
+        rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, shape_of_tile)
         return rows, columns, within_bounds
 
     def reachable(self) -> Tile:

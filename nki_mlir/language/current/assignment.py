@@ -59,17 +59,17 @@ def is_regrouped(extents: tuple[int, ...], other: tuple[int, ...]) -> bool:
 def copied_at_once(dst: NkiTensor, src: NkiTensor, engine: str) -> bool:
     """Emit ``dst = src`` if that is one instruction of the engine, between a tensor with a run-time address and a tile
     of another storage. Return whether it is."""
-    moved, tile = (dst, src) if src.indirection is None else (src, dst)
-    address = moved.indirection
+    addressed, tile = (dst, src) if src.indirection is None else (src, dst)
+    address = addressed.indirection
     if address is None or tile.indirection is not None or tile.buffer is not sbuf or low.repeated(tile):
         return False
     if engine != "unknown" and (address.kind != "scalar" or address.picks_rows or engine not in (
-            "vector", "scalar", "gpsimd" if moved.buffer is sbuf else "")):
+            "vector", "scalar", "gpsimd" if addressed.buffer is sbuf else "")):
         return False
-    used = [t.storage for t in (moved, address.source, address.index) if isinstance(t, NkiTensor)]
-    if dst.dtype is not src.dtype or tuple(tile.shape) != low.moved_shape(moved) or tile.storage in used:
+    used = [t.storage for t in (addressed, address.source, address.index) if isinstance(t, NkiTensor)]
+    if dst.dtype is not src.dtype or tuple(tile.shape) != low.moved_shape(addressed) or tile.storage in used:
         return False
-    if moved is src:
+    if addressed is src:
         low.read_into(low.core_view(dst), src, engine=engine)
         low.wrote(dst)
     else:

@@ -349,12 +349,12 @@ def while_register(register: VirtualRegister) -> bool | None:
 def truth(register: VirtualRegister) -> bool:
     """Return the truth of a register, which only the condition of a ``while`` may use."""
     value = register.value
-    going = while_register(register) if value is None else (value != 0 if is_while_condition() else None)
-    if going is None:
+    is_true = while_register(register) if value is None else (value != 0 if is_while_condition() else None)
+    if is_true is None:
         raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
                            "or a register alone as the condition of while",
                            fix="use nl.while_loop or nl.fori_loop, or compute in SBUF").here()
-    return going
+    return is_true
 
 
 VirtualRegister.__bool__ = truth

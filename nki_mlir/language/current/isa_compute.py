@@ -147,9 +147,9 @@ def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: obje
 def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: NkiTensor, reverse_pred: object) -> None:
     """Set dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
-    kind = low.is_tensor(predicate, op, "predicate").dtype
-    if kind not in (UINT8, UINT16, UINT32):         # signed integers as well, of which other documents say nothing
-        core_rule(False, DtypeOfOperand, op=op, operand="predicate", found=kind, expected="uint8, uint16, uint32")
+    dtype = low.is_tensor(predicate, op, "predicate").dtype
+    if dtype not in (UINT8, UINT16, UINT32):         # other documents do not mention signed integers
+        core_rule(False, DtypeOfOperand, op=op, operand="predicate", found=dtype, expected="uint8, uint16, uint32")
     with low.writing(dst, op, reads=True) as out:
         if isinstance(src, NkiTensor):
             low.one_dtype(op, "dst", dst=out, src=src)

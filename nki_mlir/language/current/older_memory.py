@@ -71,10 +71,10 @@ class Window:
         require(_holds((0, 0), self.size, start, extent),
                 f"a region of {extent[0]} partitions and {extent[1]} bytes from {start} on is outside of one of "
                 f"{self.size[0]} partitions and {self.size[1]} bytes", fix="keep it within the region")
-        moved = self.start[0] + start[0], self.start[1] + start[1]
+        absolute_start = self.start[0] + start[0], self.start[1] + start[1]
         if self.memory is None:
-            return ptr(self.buffer, extent, moved)
-        return Window(self.buffer, moved, extent, self.memory)
+            return ptr(self.buffer, extent, absolute_start)
+        return Window(self.buffer, absolute_start, extent, self.memory)
 
     @reported
     def view(self, dtype: object, shape: Sequence[int], name: str = "") -> NkiTensor:

@@ -173,8 +173,8 @@ class HappensBefore:
 
     # -- implications of a wait ----------------------------------------------------------------------------------------
     def possible_events(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
-        """Return all events that a wait may imply, as the last one of each lane: events that have not happened in the
-        trace so far count as later than the wait."""
+        """Return the last event of each lane that may have happened when a wait ends. An event that the trace does not
+        have yet counts as later than the wait."""
         if value <= 0:
             return {}
         if len(epoch.updates) == 1:

@@ -258,8 +258,8 @@ def physical(buffer: DeviceBuffer) -> Address:
 
 
 def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address], edges: bool = True) -> Touched:
-    """Return the columns of steps with these operations. ``edges``: an operation with a label writes a region that the
-    operations read which the kernel orders after it."""
+    """Return the regions that operations read and write, in columns. ``edges``: respect the order of the kernel: an
+    operation with a label writes a region of that label, which the operations that must follow it read."""
     numbers = RegionNumbers(address_of)
     labels: dict[str, list[int]] = {}               # the regions that the latest operations with the label write
     columns = Touched(numbers.memories, numbers.regions, [], [])

@@ -205,21 +205,23 @@ class EqualPartitions:
 # -- how many iterations -----------------------------------------------------------------------------------------------
 def joined_iterations(loop: Loop, rows: dict[InstructionStep, RowTransfer], transfers: Transfers, machine: Machine,
                       least: int) -> int:
-    """Return how many iterations to join: the number with the fastest transfers, or triggers; 1 if there is no gain."""
+    """Return how many iterations to join: the number for which the transfers, or their triggers if these take longer,
+    take the least time per iteration; 1 if joining does not pay."""
     costs = machine.costs.dma
     issue_ns = (costs.static_issue_ns if machine.static_descriptors else costs.issue_ns) / len(DmaCopyOp.engines)
 
-    def took(count: int) -> float:
-        moving = sum(max(transfers.of(joined_transfer(transfer, count).op).parts) for transfer in rows.values())
-        return max(moving, len(rows) * issue_ns) / count
-    longest = max(t.row * max(t.chip.dtype.itemsize, t.home.dtype.itemsize) for t in rows.values())
-    each = sum(buffer.bytes_per_partition for buffer in loop.body.buffers if buffer.space == SBUF)
+    def iteration_ns(count: int) -> float:
+        transfer_ns = sum(max(transfers.of(joined_transfer(transfer, count).op).parts) for transfer in rows.values())
+        return max(transfer_ns, len(rows) * issue_ns) / count
+    longest_row_bytes = max(t.row * max(t.chip.dtype.itemsize, t.home.dtype.itemsize) for t in rows.values())
+    partition_bytes = sum(buffer.bytes_per_partition for buffer in loop.body.buffers if buffer.space == SBUF)
     counts = [count for count in JOINED
               if len(loop.span) // count >= least
-              and longest * count <= costs.page_bytes
-              and each * count * IN_FLIGHT <= machine.sbuf_bytes_per_partition]
-    best = min(counts, key=took, default=1)
-    return best if best > 1 and took(best) < took(1) * GAIN and computing_ns(loop, machine) < took(1) else 1
+              and longest_row_bytes * count <= costs.page_bytes
+              and partition_bytes * count * IN_FLIGHT <= machine.sbuf_bytes_per_partition]
+    best = min(counts, key=iteration_ns, default=1)
+    alone_ns = iteration_ns(1)
+    return best if best > 1 and iteration_ns(best) < alone_ns * GAIN and computing_ns(loop, machine) < alone_ns else 1
 
 
 def computing_ns(loop: Loop, machine: Machine) -> float:

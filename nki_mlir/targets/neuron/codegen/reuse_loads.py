@@ -258,8 +258,8 @@ class BytesInUse:
         self.highest = [-1] * count
 
     def raised(self, begin: int, end: int, size: int, limit: int) -> bool:
-        """Add bytes at the steps from ``begin`` to before ``end``, unless one of these steps then has more than
-        ``limit``. Return whether the bytes are added."""
+        """Add ``size`` bytes to each step from ``begin`` to before ``end``, unless one of these would then have more
+        than ``limit``. Return whether the bytes were added."""
         first, last = begin // PIECE, (end - 1) // PIECE
         parts = [(first, self.pieces[first][begin - first * PIECE:end - first * PIECE])]
         if first < last:
