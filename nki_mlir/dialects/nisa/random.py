@@ -91,6 +91,11 @@ class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DRO
     prob: In | None
     imm: float = 0.0
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the operation drops no element or all elements, whatever the state is."""
+        return self.prob is None and self.imm in (0, 1)
+
     def verify(self, check: Check) -> None:
         super().verify(check)
         check.on_chip("src", "prob")

@@ -5,14 +5,15 @@ before:  t = load x;  s = exp t;  y = store t          after:  t = load x;  y = 
 
 The pass keeps writes of inputs and outputs in HBM, and of all tensors in HBM if programs exchange data; reads by
 branches and registers; and instructions that print, exchange data, or check run-time indices. Every instruction that
-writes a tile which a needed instruction reads is needed, too; a sum that begins from 0 does not read the registers. The
-pass treats tiles at addresses that the kernel chose as separate: a write is not visible through another tile at its
-address.
+writes a tile which a needed instruction reads is needed, too; a sum that begins from 0 does not read the registers, and
+dropout of no element or of all elements does not need the generator's state. The pass treats tiles at addresses that
+the kernel chose as separate: a write is not visible through another tile at its address.
 """
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.dialects.op import REGISTERS, Op
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.dependences import accessed
@@ -34,9 +35,6 @@ def unread_results(code: Code) -> int:
     if any(step.op.acts_outside for step in steps_in(code.body)):       # another core may read what this one writes
         for buffer, of_buffer in uses.items():
             of_buffer.controls |= buffer.space == HBM
-    if not any(_only_writers_read(*item) for item in uses.items()) and not any(
-            _begins_sum(step.op) for step in steps_in(code.body)):
-        return 0
     needed = _needed(code, uses)
     dropped = 0
     for block in blocks(code.body):
@@ -47,27 +45,36 @@ def unread_results(code: Code) -> int:
 
 
 def _may_be_unread(code: Code) -> bool:
-    """Return whether no instruction reads some tile of the program, except those that write it."""
-    written, read = set[DeviceBuffer](), set[DeviceBuffer]()
+    """Return whether no instruction with an effect outside reads some tile of the program, directly or through others;
+    also for tiles that only instructions read which write these tiles."""
+    sources_of: dict[DeviceBuffer, set[DeviceBuffer]] = {}      # of the instructions that write a buffer
+    waiting = list[DeviceBuffer]()
     for step in steps_in(code.body):
-        sources, targets = accessed(step.op)
-        handles = [tile.handle for tile in targets if tile is not None]
-        written.update(handles)
-        for tile in sources:
-            if tile is not None and tile.handle not in handles:
-                read.add(tile.handle)
-        if _begins_sum(step.op):                # the registers, whose earlier values may be unread
+        op = step.op
+        if _begins_sum(op) or (isinstance(op, DropoutOp) and op.is_certain):     # the earlier values may be unread
             return True
-    return any(buffer.role == "local" for buffer in written - read)
+        sources, targets = accessed(op)
+        read = [tile.handle for tile in sources if tile is not None]
+        written = [tile.handle for tile in targets if tile is not None]
+        if not written or op.acts_outside or any(buffer.role != "local" for buffer in written):
+            waiting += read + written
+        for buffer in written:
+            sources_of.setdefault(buffer, set()).update(read)
+    reached = set[DeviceBuffer]()
+    while waiting:
+        if (buffer := waiting.pop()) not in reached:
+            reached.add(buffer)
+            waiting += sources_of.get(buffer, ())
+    return not reached.issuperset(sources_of)
 
 
 def _begins_sum(op: Op) -> bool:
     return op.__dict__.get(REGISTERS[0]) is not None and op.overwrites(REGISTERS[0])
 
 
-def _only_writers_read(buffer: DeviceBuffer, uses: BufferUses) -> bool:
-    return not _is_needed(buffer, uses) and bool(uses.writers) and all(
-        reader in uses.writers for reader in uses.readers)
+def _is_any_state(op: Op, name: str) -> bool:
+    """Return whether an operand is the state of a generator, and does not decide the operation's other results."""
+    return isinstance(op, DropoutOp) and op.is_certain and name == "state"
 
 
 def _is_needed(buffer: DeviceBuffer, uses: BufferUses) -> bool:
@@ -82,7 +89,7 @@ def _needed(code: Code, uses: Uses) -> set[InstructionStep]:
     while waiting:
         op = waiting.pop().op
         for name, tile in op.sources():
-            if tile.handle not in reached and not op.overwrites(name):
+            if tile.handle not in reached and not op.overwrites(name) and not _is_any_state(op, name):
                 reached.add(tile.handle)
                 new = [writer for writer in uses[tile.handle].writers if writer not in needed]
                 needed.update(new)
