@@ -12,10 +12,11 @@ from nki_mlir.analysis.mask_boxes import resolved
 from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import Tile, full_tile
 from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
-from nki_mlir.dialects.nisa.random import RandOp
-from nki_mlir.dialects.nki.movement import Copying, CopyOp
+from nki_mlir.dialects.nisa.random import DropoutOp, RandOp
+from nki_mlir.dialects.nki.movement import Copying, CopyOp, Filling
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import UINT32
@@ -28,6 +29,12 @@ def generator_of(node: waist.BufferAllocation) -> str | None:
     if memref_parts(node.result.type) != ((1, 2), UINT32, "sbuf"):
         return None
     return {"random_state": "vector", "gpsimd_random_state": "gpsimd"}.get(name)
+
+
+def decides_values(state: Value) -> bool:
+    """Return whether the state of a generator decides a value: not if only dropout of no element or of all draws."""
+    users = [read_op(use.owner.operation) for use in state.uses]
+    return not all(isinstance(op, Filling) or (isinstance(op, DropoutOp) and op.is_certain) for op in users)
 
 
 def filled_first(block: waist.FunctionBlock) -> set[Value]:

@@ -28,6 +28,7 @@ from nki_mlir.dialects.op import FRESH, REGISTERS, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.block_facts import (
     copied_tiles,
+    decides_values,
     filled_first,
     generator_of,
     has_dynamic_loop,
@@ -113,6 +114,8 @@ class BodyPrinter:
         for node in waist.nodes_of(self.body):
             if isinstance(node, waist.BufferAllocation) and (engine := generator_of(node)) is not None:
                 self.out.generators[node.result] = engine
+                if not decides_values(node.result):
+                    self.out.unseeded.add(node.result)
             if isinstance(node, waist.TileInstruction):
                 op = node.instruction
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)

@@ -78,6 +78,7 @@ class KernelText:
     registers: set[Value] = field(default_factory=set)      # buffers that are registers of an engine
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
+    unseeded: set[Value] = field(default_factory=set)       # such states that decide no value
     cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles to which such a state is copied
     last_writes: dict[Value, int] = field(default_factory=dict)     # the number of the last line that writes a buffer
     spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # row -> the tile that repeats it
@@ -297,6 +298,8 @@ class KernelText:
     def use_register(self, register: Value, anew: bool) -> bool:
         """Note that an instruction uses registers, ``anew`` if it does not read them. Return whether an accumulation
         has to begin with a value. A generator is seeded in front where it begins again: it has the seed 0."""
+        if register in self.unseeded:
+            return False
         name, user = name_of_register(register), (self.program, register)
         loops = self.filled.pop(register, None)
         begins = loops is not None and not anew and self.is_used(register, loops)

@@ -60,6 +60,22 @@ def dropped(x):
 
 
 @nki.jit
+def kept_and_zeroed(x):
+    """Dropout with these probabilities gives the same values whatever the generator draws."""
+    out = nl.ndarray((3, 8, 8), x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(out[nl.program_id(0)], nl.add(nl.dropout(tile, 0.0), nl.dropout(tile, 1.0)))
+    return out
+
+
+@nki.jit
+def kept_and_drawn(x):
+    out = nl.ndarray((3, 8, 8), x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[nl.program_id(0)], nl.add(nl.dropout(nl.load(x), 0.0), nl.rand((8, 8), dtype=nl.float32)))
+    return out
+
+
+@nki.jit
 def sums_of_a_loop(x):
     out = nl.ndarray((3, 8, 1), x.dtype, buffer=nl.shared_hbm)
     tile, rows = nl.load(x), nl.zeros((8, 1), nl.float32)
@@ -89,11 +105,12 @@ def running_row(x):
 
 
 @pytest.mark.parametrize("generation", ["current", "beta"])
-@pytest.mark.parametrize("kernel", [sums, sums_apart, numbers, seeded_numbers, dropped], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [sums, sums_apart, numbers, seeded_numbers, dropped, kept_and_zeroed,
+                                    kept_and_drawn], ids=lambda k: k.__name__)
 def test_each_program_begins_anew(kernel, generation):
     launched = kernel[3]
     text = printed(launched, [X], generation=generation)
-    assert text.count("nl.random_seed(") == (kernel in (numbers, seeded_numbers, dropped))
+    assert text.count("nl.random_seed(") == (kernel in (numbers, seeded_numbers, dropped, kept_and_drawn))
     again = (reread if generation == "current" else reread_beta)(text)
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(X), launched.on(executor)(X))
