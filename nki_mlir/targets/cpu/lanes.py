@@ -52,12 +52,16 @@ class FunctionEmitter(HostInstructions):
         """Load the 16-bit elements of a table at the bits of 16-bit floats.
 
         A gather loads 32 bits a lane; the lower half is the element. So the table has one more element than the index
-        can reach.
+        can reach. For eight lanes LLVM splits a gather into loads from addresses that it computes in vectors, which
+        takes longer than loads at indices in general registers.
         """
         words, half = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(16)
         if not isinstance(index.type, ir.VectorType):
             element = self.at(table, self.extui(self.bitcast(index, "i16"), "i64"), half)
             return self._load(element, self.element(dtype), dtype)
+        if host.lanes() < 16 and index.type.shape[0] % 4 == 0:
+            elements = self._loaded_one_by_one(self.bitcast(index, "i16"), table)
+            return elements if self.element(dtype) == half else self.bitcast(elements, "f16")
         halves = []
         for part in self.pieces(self.extui(self.bitcast(index, "i16"), "i32"), host.lanes()):
             lanes, = part.type.shape
@@ -71,6 +75,19 @@ class FunctionEmitter(HostInstructions):
             self.vector.ShuffleOp(halves[0], halves[0], range(0, lanes, 2)).result]
         elements = self.joined(joined)
         return elements if self.element(dtype) == half else self.bitcast(elements, "f16")
+
+    def _loaded_one_by_one(self, indices: Value, table: Value) -> Value:
+        """Load a 16-bit element of a table for each lane. Shifts and masks separate four indices that are one i64."""
+        (lanes,), half = indices.type.shape, indices.type.element_type
+        fours = self.vector.BitCastOp(ir.VectorType.get([lanes // 4], self.i64_type), indices).result
+        elements = self.constant(indices.type, 0)
+        for first in range(0, lanes, 4):
+            four = self.vector.ExtractOp(fours, [], [first // 4]).result
+            for k in range(4):
+                index = self.and_(self.shrui(four, 16 * k), 0xFFFF)
+                element = self._load(self.at(table, index, half), half, BFLOAT16)
+                elements = self.vector.InsertOp(element, elements, [], [first + k]).result
+        return elements
 
     def polynomials(self, table: Value) -> list[Value]:
         """Load the coefficients of a table's polynomials, from the constant terms up, then the numbers that divide the
