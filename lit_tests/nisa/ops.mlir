@@ -630,7 +630,7 @@ func.func @nc_matmul_transpose(%dst: memref<3x4xf32, "psum">, %stationary: memre
   return
 }
 
-// In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 leaves dst[i] as it is.
+// In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 does not change dst[i].
 // CHECK-LABEL: func.func @nc_stream_shuffle(
 // CHECK-NEXT:    "nisa.nc_stream_shuffle"(%arg0, %arg1)
 // CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,

@@ -42,7 +42,7 @@ def lower_delayed(module: Module, kernel: KernelFunction, late: LateOperations) 
 
 
 def is_known(dtype: DType) -> bool:
-    """Return whether MLIR has this dtype as it is."""
+    """Return whether code reads the MLIR type of this dtype as this dtype: several dtypes may have one MLIR type."""
     return BY_MLIR.get(dtype.mlir) is dtype
 
 

@@ -122,8 +122,8 @@ def started(tile: Tile, distance: int, handle: object = None, label: str | None 
     """Return a tile, in its buffer or another one, that starts ``distance`` elements further on."""
     access = tile.access
     free = access.free
-    moved = Tile(handle, tile.space, tile.base_shape, tile.base_dtype,
+    shifted = Tile(handle, tile.space, tile.base_shape, tile.base_dtype,
                  Access(access.dtype, access.partition, Linear(free.const + distance, free.symbols, free.axes),
                         access.dims), tile.label if label is None else label)
-    moved._form = tile._form or tile.form
-    return moved
+    shifted._form = tile._form or tile.form
+    return shifted

@@ -254,7 +254,7 @@ class NoDtype(Fault):
     kind = "no-dtype"
     code = "NKI-GPSIMD-OPTIONS"
     message = "a tensor is created without a dtype"
-    fix = "give one: torch::zeros(size, torch::kFloat)"
+    fix = "create a tensor: torch::zeros(size, torch::kFloat)"
 
 
 class OperandShapes(Fault):

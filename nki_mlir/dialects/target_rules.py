@@ -65,7 +65,7 @@ class SpreadPartition(TargetRule):
     code = "NKI-PARTITION-BROADCAST"
     message = "operand '{operand}' of '{op}' is one partition that {count} lanes read"
     why = "each lane of the {engine} engine reads its own partition"
-    fix = "copy the partition to all of them with nisa.dma_copy first"
+    fix = "copy the partition to all partitions with nisa.dma_copy first"
 
 
 class TooManyDims(TargetRule):
@@ -112,7 +112,7 @@ class NotOnEngine(TargetRule):
     code = "NKI-ENGINE-OPERATION"
     message = "the {engine} engine has no {what}, which '{op}' needs"
     why = "only the {engines} engine has {what}"
-    fix = "leave the engine to the compiler, or name one that has it"
+    fix = "let the compiler choose the engine, or name one that executes it"
 
 
 class DtypeOfOperand(TargetRule):

@@ -9,8 +9,9 @@ aten = torch.ops.aten
 
 
 def multilabel_margin(a: torch.Tensor, target: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Add the margins by which other classes reach those of each row, whose list ends at the first negative number.
-    PyTorch's decomposition adds the margins of class 0 for each number after the end."""
+    """Return the mean over classes of the margins, ``max(0, 1 - x[listed] + x[other])``, between the classes that each
+    row of ``target`` lists and the others. A list ends at its first negative number: PyTorch's decomposition adds the
+    margins of class 0 for each number after the end."""
     x, classes = (v.reshape(-1, v.shape[-1] if v.dim() else 1) for v in (a, target))
     size = x.shape[1]
     number = torch.arange(size, dtype=torch.int32)

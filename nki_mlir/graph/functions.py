@@ -45,10 +45,10 @@ def results_as_arguments(function: Operation) -> None:
             if buffer is not None and origin is not None and origin.name == "memref.alloc" and origin.block == block:
                 with ir.InsertionPoint.at_block_begin(block):
                     shape = list(ir.MemRefType(buffer.type).shape)
-                    same = argument if shape == list(kind.shape) else reinterpreted(argument, shape, dense(shape), 0)
-                if same is not argument:
-                    same.set_type(ir.MemRefType(buffer.type))
-                buffer.replace_all_uses_with(same)
+                    target = argument if shape == list(kind.shape) else reinterpreted(argument, shape, dense(shape), 0)
+                if target is not argument:
+                    target.set_type(ir.MemRefType(buffer.type))
+                buffer.replace_all_uses_with(target)
                 origin.erase()
             else:
                 with ir.InsertionPoint(end):

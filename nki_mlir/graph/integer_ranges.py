@@ -348,7 +348,7 @@ class IntegerRanges:
         return joined(*ends)
 
     def range_where(self, value: Value, compared: Value, span: Span, depth: int) -> Range | None:
-        """Return the range of a value of the same shape where ``compared`` has another range."""
+        """Return the range of a value at the elements where ``compared``, a value of the same shape, is in ``span``."""
         if value == compared:
             return span
         op = defining(value)
@@ -356,8 +356,8 @@ class IntegerRanges:
         kind = integer_type(value)
         if op is None or kind is None or depth == 0 or name not in (*BINARY, *UNARY, "convert", "and", "or", "xor"):
             return self.range(value)
-        again = self.result(op, name, lambda v: self.range_where(v, compared, span, depth - 1))
-        return again if within(again, limits_of(kind)) else self.range(value)
+        narrowed = self.result(op, name, lambda v: self.range_where(v, compared, span, depth - 1))
+        return narrowed if within(narrowed, limits_of(kind)) else self.range(value)
 
     # -- regions -------------------------------------------------------------------------------------------------------
     def branches(self, op: Operation) -> None:

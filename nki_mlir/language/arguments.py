@@ -283,8 +283,8 @@ class Bound:
     def with_tensors(self, replacements: list[Any]) -> tuple[list[object], dict[str, object]]:
         """Return (positional, keyword) arguments with the tensor leaves replaced, in order. The kernel changes copies
         only."""
-        tensors, copies = iter(replacements), dict[int, object]()
-        values = {name: map_leaves(value, self.is_tensor, lambda _: next(tensors), copies)
+        new_tensors, copies = iter(replacements), dict[int, object]()
+        values = {name: map_leaves(value, self.is_tensor, lambda _: next(new_tensors), copies)
                   for name, value in self.values.items()}
         return self.call(values)
 

@@ -24,8 +24,8 @@ class GuardedWindows(Diagonals):
     """The part of the rewriter for padded tiles, and for bounds of indices whose steps are names."""
 
     def bounded(self, mask: MaskFact, views: Iterable[SubscriptText]) -> MaskFact:
-        """Return a mask in which a bound replaces each comparison of an index whose step is a name, if the same index
-        is in one of the subscripts: its step is positive, because a slice has it."""
+        """Replace comparisons of an index in a mask by bounds, which need a positive step. A step that is a name is
+        positive if one of the subscripts has an index with this step, since slices step forward."""
         steps = [(k - len(item.axes), axis.step) for view in views for item in view.items if isinstance(item, IndexFact)
                  for k, axis in enumerate(item.axes)]
         for comparison in mask.diagonals:

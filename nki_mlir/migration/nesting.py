@@ -48,9 +48,10 @@ def check_syntax(text: str, name: str) -> None:
 
 
 def least_nodes(text: str) -> int:
-    """Return a number of nodes that the syntax tree of a text surely has, without parsing it, which takes a kilobyte
-    for each: one for each comma, four words or two lines, outside of strings and comments, and two for each field of a
-    formatted string. Python 3.11 parses such strings in quadratic time."""
+    """Return a lower bound for the number of nodes in the syntax tree of a text. It does not parse the text, because a
+    parser takes a kilobyte for each node, and that of Python 3.11 quadratic time for formatted strings. It counts a
+    node for each comma, four words or two lines outside of strings and comments, and two for each field of a formatted
+    string."""
     fields = 0
 
     def replace(match: re.Match[str]) -> str:

@@ -157,7 +157,7 @@ class Emitter:
 
     # -- reach ---------------------------------------------------------------------------------------------------------
     def emit_with_copies(self, op: NisaOp) -> None:
-        """Write an instruction, with operands copied to where its engine reaches them."""
+        """Emit an instruction. Copy operands that its engine cannot access to a memory that it can."""
         engine = op.runs_on
         if is_transfer(op):
             return self.write(op)

@@ -114,9 +114,9 @@ class _Graph:
         after = [k for k in self.touching(buffer) if k > number]
         for k in after:
             if buffer in self.effects[k].writes:
-                again = fusible(self.operations[k])
-                if again is None or not again.pointwise or buffer in self.effects[k].reads or complete_buffer(
-                        again.output) is None:
+                writer = fusible(self.operations[k])
+                if writer is None or not writer.pointwise or buffer in self.effects[k].reads or complete_buffer(
+                        writer.output) is None:
                     return None
                 after = [n for n in after if n < k]
                 break
@@ -181,13 +181,13 @@ class _Graph:
 
     @staticmethod
     def write_fused(store: GenericOperation, consumer: GenericOperation, operand: int) -> None:
-        """Write the consumer on the part that is stored, over the store's axes."""
+        """Compute the consumer, in one nest, on the part of its source that a store writes, with the store's axes."""
         mapping = store.maps[-1]
         *inputs, output = [part_of(v, store.output) for v in consumer.operands]
-        moved = GenericOperation(consumer.op, tuple(inputs), (output,), tuple(
+        on_part = GenericOperation(consumer.op, tuple(inputs), (output,), tuple(
             mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
             for v in consumer.operands))
-        nest = Fusion(store, moved, operand, store.accesses).write()
+        nest = Fusion(store, on_part, operand, store.accesses).write()
         nest.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 

@@ -242,33 +242,33 @@ class _ReducingPrograms:
             start = start.plus(coordinates[axis], step)
             step *= self.kernel.grid[axis]
         base = memref_parts(buffer.type)[0]
-        moved = Tile(buffer, tile.space, base, tile.base_dtype, tile.access, tile.label)
-        return moved.patterned(free=start)
+        widened = Tile(buffer, tile.space, base, tile.base_dtype, tile.access, tile.label)
+        return widened.patterned(free=start)
 
     # -- between reductions --------------------------------------------------------------------------------------------
     def enclose(self, run: Sequence[Operation]) -> None:
         """Enclose the operations of a run in loops over the programs."""
         if all(op.name.startswith((*SCALARS, "memref.alloc")) for op in run):
             return
-        moved = [op for op in run if not op.name.startswith(SCALARS)]
-        inside = {inner for op in moved for inner in operations_of(op, lambda name: True)}
-        if any(use.owner.operation not in inside for op in moved for result in op.results for use in result.uses):
+        enclosed = [op for op in run if not op.name.startswith(SCALARS)]
+        inside = {inner for op in enclosed for inner in operations_of(op, lambda name: True)}
+        if any(use.owner.operation not in inside for op in enclosed for result in op.results for use in result.uses):
             raise ProgramsApart(what="a number that programs read before they reduce and use later",
                                 fix="read it again")
-        first = next(op for op in moved if op.name != "memref.alloc")
+        first = next(op for op in enclosed if op.name != "memref.alloc")
         if any(not isinstance(value.owner, ir.Block) and value.owner.operation not in inside
                and self.is_control(value.owner.operation) and value.owner.operation.block == first.block
                for op in inside for value in op.operands):
             raise ProgramsApart(what="the number of a run-time condition that programs use elsewhere",
                                 fix="read it again")
         variables, end = add_loops(self.kernel, first, ir.InsertionPoint(first))
-        for op in moved:
+        for op in enclosed:
             op.move_before(end)
         local: dict[Value, Value] = {value: variables[axis] for value, axis in self.ids.items()}
-        all_operations = [inner for outer in moved for inner in operations_of(outer, lambda name: True)]
+        all_operations = [inner for outer in enclosed for inner in operations_of(outer, lambda name: True)]
         for op in all_operations:
             for position, value in enumerate(op.operands):
-                op.operands[position] = self.localized(value, local, inside, moved[0])
+                op.operands[position] = self.localized(value, local, inside, enclosed[0])
         for op in all_operations:
             if is_tile_op(op) and any(value in self.buffers for value in op.operands):
                 self.move_tiles(op, variables)

@@ -100,13 +100,13 @@ KEEP = 255
 
 
 class GatherOutOfBounds(IndirectOutOfBounds):
-    why = "a gather reads elements of the same partition, which has that many"
+    why = "a gather reads elements of the same partition, and indices count these elements"
     fix = "correct the indices; nisa.local_gather has num_valid_indices for fewer of them"
 
 
 class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.VECTOR,), mnemonic="STREAM_SHUFFLE",
                       opcode=0x56):
-    """In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 leaves dst[i] as it is."""
+    """In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 does not change dst[i]."""
 
     partition_group = QUADRANT
     dst: InOut

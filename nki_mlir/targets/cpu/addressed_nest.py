@@ -100,6 +100,6 @@ def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
 
 def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:
     width = stored_bytes(output, plan)
-    apart = [step * output.dtype.itemsize for axis, step in enumerate(output.strides) if axis != plan.vector]
+    other_steps = [step * output.dtype.itemsize for axis, step in enumerate(output.strides) if axis != plan.vector]
     return width >= 16 and output.strides[plan.vector] == 1 and all(             # type: ignore[index]
-        step % width == 0 for step in apart)
+        step % width == 0 for step in other_steps)

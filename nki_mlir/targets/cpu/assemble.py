@@ -148,14 +148,14 @@ class NativeProgram:
                 self.items.append(end)
 
     def loop(self, node: cpu.NativeLoop) -> None:
-        again, end = cpu.ProgramLabel(), cpu.ProgramLabel()
+        body_start, end = cpu.ProgramLabel(), cpu.ProgramLabel()
         self.emit("nki_set", cpu.slot_address(node.slot), node.low)
         if not node.span:
             self.emit("nki_cmpi_slt", cpu.slot_address(node.guard), node.low, node.high)
             self.emit("nki_unless", cpu.slot_value(node.guard), end)
-        self.items.append(again)
+        self.items.append(body_start)
         self.inside(node.body)
-        self.emit("nki_next", cpu.slot_address(node.slot), node.step, node.high, again)
+        self.emit("nki_next", cpu.slot_address(node.slot), node.step, node.high, body_start)
         if not node.span:
             self.items.append(end)
 

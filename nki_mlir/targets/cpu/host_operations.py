@@ -69,12 +69,12 @@ class HostOperations:
             arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(numbers[1:], tiles)]
             # An operation with a run-time address writes back a complete tensor, parts of which other programs may be
             # writing.
-            apart = [OnlyChanges(arrays, k) for k in shared] if self.exchanges_data else []
+            changes = [OnlyChanges(arrays, k) for k in shared] if self.exchanges_data else []
             try:
                 run(arrays, numbers[1 + len(tiles):])
             except NkiMlirError as error:
                 raise error.located(at) from None
-            for change in apart:
+            for change in changes:
                 change.write()
         self.runners[site] = runner
 

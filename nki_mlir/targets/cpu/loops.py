@@ -285,8 +285,8 @@ class Loops:
             read_later = [value for value in self.read_behind_body(last) if value not in point.values]
 
             def exact() -> list[Value]:
-                again = self.body.advance(point, last)
-                return [again.values[value] for value in read_later]
+                exact_point = self.body.advance(point, last)
+                return [exact_point.values[value] for value in read_later]
             values = self.code.unless_denormal(rounded, [usual.values[value] for value in read_later], exact)
             usual = point.with_values(dict(zip(read_later, values)))
         return usual.with_values({value: self.body.step(step, usual.values, usual)

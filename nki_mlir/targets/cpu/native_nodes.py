@@ -167,8 +167,8 @@ def on_buffer(call: NestCallT, tile: ScratchBuffer, other: ScratchBuffer) -> Nes
     """Return a computation, perhaps in parts, that uses another buffer instead of a tile."""
     regions = [replace(region, root=other, base=other.base) if region.root is tile else region
                for region in call.regions]
-    moved, symbol = other.base.plus(tile.base, -1), BUFFERS + tile.number
-    arguments = [a.plus(moved) if isinstance(a, Linear) and symbol in dict(a.symbols) else a for a in call.arguments]
+    distance, symbol = other.base.plus(tile.base, -1), BUFFERS + tile.number
+    arguments = [a.plus(distance) if isinstance(a, Linear) and symbol in dict(a.symbols) else a for a in call.arguments]
     return type(call)(call.function, tuple(arguments), call.nest, regions)
 
 

@@ -74,8 +74,8 @@ class ProductBlocks(NamedTuple):
         a = 4 * self.m * self.k
         from_memory = b * -(-self.m // self.panel) + self.rows_read + out * (2 * blocks - 1)
         stays = 4 * (self.columns * (self.depth + self.m) + self.depth * self.m) <= caches.third * 3 // 4
-        again = 1 if a <= caches.third // 2 else -(-self.n // self.columns)
-        third = b + a * again + out * (1 if stays else 2 * blocks - 1)
+        reads_of_a = 1 if a <= caches.third // 2 else -(-self.n // self.columns)
+        third = b + a * reads_of_a + out * (1 if stays else 2 * blocks - 1)
         return CacheTraffic(from_memory, self.streamed(caches) + self.rows_read + self.sums(caches), third)
 
     def seconds(self, caches: Caches, rates: Rates) -> float:

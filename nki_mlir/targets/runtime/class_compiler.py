@@ -332,9 +332,9 @@ class MethodWriter:
         match test:
             case ast.BoolOp(op=op, values=values):
                 for value in values[:-1]:
-                    more = self.label()
-                    self.condition(value, *((more, no) if isinstance(op, ast.And) else (yes, more)))
-                    self.start(more)
+                    next_test = self.label()
+                    self.condition(value, *((next_test, no) if isinstance(op, ast.And) else (yes, next_test)))
+                    self.start(next_test)
                 self.condition(values[-1], yes, no)
                 return
             case ast.UnaryOp(op=ast.Not(), operand=operand):

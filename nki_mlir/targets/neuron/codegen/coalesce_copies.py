@@ -113,7 +113,7 @@ def _may_move(step: InstructionStep, copy: TensorCopyOp, follows: bool) -> bool:
 
 
 def _in_destination(tile: Tile, copy: TensorCopyOp) -> Tile | None:
-    """Return the copy's destination in the pattern in which an instruction uses the copy's source; None if the
+    """Return the part of the copy's destination that replaces an instruction's tile of its source; None if the
     instruction uses other elements, or the destination has no such pattern."""
     return in_shape(copy.dst, tile.shape) if same_pattern(tile, copy.src) else None
 

@@ -139,7 +139,7 @@ class WaitScan:
             self.needed_steps[lane] = step
 
     def merged(self, clock: int, shared: int, lane: int) -> int:
-        """Return a clock after the wait for a lane; the row ``shared`` stays as it is."""
+        """Return a clock after the wait for a lane; the row ``shared`` does not change."""
         step, rows, row = self.needed_steps[lane], self.rows, clock * self.most
         if rows[row + lane] >= self.counts[step]:       # an earlier wait already implies the clock of that time
             return clock

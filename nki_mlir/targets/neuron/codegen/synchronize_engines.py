@@ -223,8 +223,9 @@ class _Emitter:
         return [self.issued[step] for step in steps]
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
-        """Return the waits of a straight loop; None if a semaphore may overflow while an engine is two iterations
-        ahead, or further if it waits for no other, or if nearly all pairs of steps may share bytes."""
+        """Return the waits of a loop without branches whose iterations overlap. Return None if a semaphore may overflow
+        (an engine may be two iterations ahead, further if it waits for no other), or if nearly all pairs of steps may
+        share bytes."""
         steps, issuers = loop.body.nodes, self.issuers(loop.body.nodes)
         most = max(len(steps), isa.COMPLETIONS * sum(group is not None for _, group in issuers))
         if len(self.engines) < 2 or most * 4 > isa.SEMAPHORE_MAX:

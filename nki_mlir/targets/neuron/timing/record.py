@@ -93,9 +93,9 @@ def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]
             event = record.later_events[event]
         movement = record.movements.get(event) if awaited else None
         if movement is not None:
-            moved = min(movement.end, time)
-            yield (event, NOTIFIES, moved, time)
-            time = moved
+            arrived = min(movement.end, time)
+            yield (event, NOTIFIES, arrived, time)
+            time = arrived
             while movement.preceding >= 0:          # its DMA engine moved another transfer's part before
                 begin = min(movement.begin, time)
                 yield (event, MOVES, begin, time)

@@ -20,11 +20,13 @@ ADD, SUBTRACT, MULT, MIN, MAX, FLOORDIV, MOD, AND, OR, EQ, NE, LT, LE, GT, GE = 
 
 
 class StreamColumns:
-    """By instruction, those of an engine one after the other from ``first`` on: its kind, its times (``busy``,
-    ``result``, ``in_engine``, ``shares``), its ``ports``; what it waits for (``wait_semaphores`` and ``wait_values``
-    from ``waits_start`` on) and the semaphore that it changes (``updates``; -1: none) by an amount; the number of its
-    transfer, and whether several cores move it (``is_shared``), or its ``controls`` with its operands, each the number
-    of a register (-1: none) and a value; the tiles on chip that it reads and writes, as numbers of ``boxes``.
+    """The instructions of a launch in columns. The instructions of each engine are adjacent, from ``first`` on.
+
+    An instruction has a kind, times (``busy``, ``result``, ``in_engine``, ``shares``) and ``ports``. It waits for
+    ``wait_semaphores`` to reach ``wait_values``, from ``waits_start`` on, and changes a semaphore (``updates``; -1:
+    none) by an amount. A transfer has a number, and ``is_shared`` if several cores move it. A control instruction has
+    ``controls`` and operands: the number of a register (-1: none) and a value. The tiles on chip that an instruction
+    reads and writes are numbers of ``boxes``.
 
     Semaphores have numbers of the launch, from the first one of each core on.
     """

@@ -161,8 +161,8 @@ class _Builder:
         return entry
 
     def synchronization(self, op: Meeting) -> Synchronization | None:
-        """Return the synchronization with other timed cores, or None. Ranks are alike, so the model assumes that they
-        arrive at the same time."""
+        """Return the synchronization with other timed cores, or None. The model assumes that ranks arrive at the
+        same time, because they run equal programs."""
         members = tuple(op.members(self.number)) if op.between == PROGRAMS else ()
         if self.number not in members or len(members) < 2:
             return None
