@@ -39,6 +39,15 @@ def last_roundings(nest: Nest, dtype: DType) -> dict[int, Step]:
             and step.dtype is dtype and nest.dtype_of(step.operands[0]) is FLOAT32}
 
 
+def index_roundings(nest: Nest) -> list[Step]:
+    """Return the roundings of float32 to bfloat16 that only lookups in tables read. A table has the same element, or
+    NaN, for each NaN of a sign."""
+    read_otherwise = {*nest.results}.union(*[step.operands for step in nest.steps if step.kind != "lookup"])
+    indices = {step.operands[0] for step in nest.steps if step.kind == "lookup"} - read_otherwise
+    return [step for value in sorted(indices) if (step := nest.step(value)) is not None and step.kind == "convert"
+            and step.dtype is BFLOAT16 and nest.dtype_of(step.operands[0]) is FLOAT32]
+
+
 def stored_roundings(nest: Nest, plan: Schedule) -> frozenset[Step]:
     """Return the roundings of float32 to bfloat16 whose results are only stored, side by side along the lanes."""
     along_lanes = {output for output, operand in enumerate(nest.outputs)
@@ -97,6 +106,7 @@ def keeping_nans(nest: Nest) -> frozenset[int]:
     their NaN is 0."""
     wide_values = [wide for wide, dtype in roundings(nest).values() if dtype is BFLOAT16]
     wide_values += [step.operands[0] for step in last_roundings(nest, BFLOAT16).values()]
+    wide_values += [step.operands[0] for step in index_roundings(nest)]
     shortened = shortened_inputs(nest) if wide_values else ()
     return frozenset([wide for wide in wide_values if has_short_nans(nest, wide, shortened)])
 

@@ -127,6 +127,16 @@ def test_roundings_that_are_recognized(steps: tuple[Step, ...], expected: dict[i
     assert roundings(nest_of(*WIDENED, *steps)) == expected
 
 
+@pytest.mark.parametrize("first, narrow, keeps", [
+    (alu("add", A, A), BFLOAT16, True), (alu("add", A, B), BFLOAT16, False), (TANH, BFLOAT16, False),
+    (alu("add", A, A), FLOAT16, False)])
+def test_indices_of_tables_need_no_repair_of_short_nans(first: Step, narrow: DType, keeps: bool) -> None:
+    looked_up = Step("lookup", narrow, (D + 1, 0), "tabulated_gelu")
+    assert keeping_nans(nest_of(*WIDENED, first, convert(D, narrow), looked_up)) == frozenset({D} if keeps else ())
+    bits = Step("bitcast", FLOAT16, (D + 1,))                 # shows which NaN the index is
+    assert keeping_nans(nest_of(*WIDENED, first, convert(D, narrow), bits, looked_up)) == frozenset()
+
+
 @pytest.mark.parametrize("first, narrow, keeps, pairs", [
     (alu("add", A, A), BFLOAT16, True, False), (alu("add", A, B), BFLOAT16, False, True),
     (EXP, BFLOAT16, True, False), (TANH, BFLOAT16, False, True),

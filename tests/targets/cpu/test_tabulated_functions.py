@@ -49,6 +49,28 @@ def test_lookups__of_all_arguments_have_the_bits_of_the_function(name: str, dtyp
         assert np.array_equal(np.signbit(computed), np.signbit(looked_up))
 
 
+@pytest.mark.parametrize("name", ("gelu", "exp"))
+def test_lookups__at_rounded_differences_have_the_bits_of_the_function(name: str) -> None:
+    """The differences of all numbers and of a few: code rounds them without a repair of NaN (`leave-nans`)."""
+    steps = (Step("convert", FLOAT32, (0,)), Step("convert", FLOAT32, (1,)), Step("alu", FLOAT32, (3, 4), "subtract"),
+             Step("convert", BFLOAT16, (5,)), Step("convert", FLOAT32, (6,)), Step("activation", FLOAT32, (7,), name),
+             Step("convert", BFLOAT16, (8,)))
+    row, rng = Operand(BFLOAT16, (COUNT, 1)), np.random.default_rng(0)
+    nest = Nest((1, COUNT), frozenset(), (row, row), 0, (row,), steps, (9,))
+    tabulated, = tabulated_functions(nest)
+    x, y, computed, looked_up = (Memory(nest, row, rng) for _ in range(4))
+    x.array[:] = np.arange(COUNT, dtype=np.uint16).view(BFLOAT16.numpy)
+    y.array[:] = np.resize(np.append(EDGES, rng.standard_normal(19)), COUNT).astype(BFLOAT16.numpy)
+    table = Memory(tabulated.lookups(COUNT + 1), Operand(BFLOAT16, (1,)), rng)
+    table.array[:] = table_of(tabulated.alone)
+    run(nest, [x, y, computed], forms=ALL_FORMS)
+    run(tabulated.replaced(), [x, y, table, looked_up], forms=ALL_FORMS)
+    computed, looked_up = computed.array, looked_up.array
+    is_nan = np.isnan(computed)
+    assert np.array_equal(is_nan, np.isnan(looked_up)) and 1000 < is_nan.sum() < COUNT // 4
+    assert np.array_equal(computed[~is_nan].view(np.uint16), looked_up[~is_nan].view(np.uint16))
+
+
 @pytest.mark.parametrize("columns", (1, 3, 8, 15, 16, 17, 32, 40, 100))
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_lookups__of_rows_of_any_length(columns: int, dtype: DType) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""leave-nans: round to bfloat16 without a repair of NaN, inside of a body or to store, where the rounding keeps NaN.
+"""leave-nans: round to bfloat16 without a repair of NaN, in a body, to store or to look up, where NaN stays NaN.
 
 before:  r = repair(mask(bits + half), x)      NaN of any payload stays NaN
 after:   r = mask(bits + half)                 the lower half of each NaN is 0, so the upper one stays
