@@ -113,18 +113,24 @@ def _allows(op: Op, field: TileField, tile: Tile) -> bool:
 
 def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
     """Write ``copy`` = rows of a tile from any partition. Transfers reach them in SBUF only."""
-    source = tile
-    if tile.space == PSUM or is_backwards(tile):
-        around, rows = _aligned_tile(text, tile)
-        staging = text.temporary(around.shape, tile.dtype, SBUF)
-        call(text, op, "tensor_copy", staging, around)
-        source = rows_of(staging, rows)
+    source = rows_for_transfer(text, op, tile)
     if copy.space == PSUM:
         staging = text.temporary(copy.shape, copy.dtype, SBUF)
         call(text, op, "dma_copy", staging, source)
         call(text, op, "tensor_copy", copy, staging)
     else:
         call(text, op, "dma_copy", copy, source)
+
+
+def rows_for_transfer(text: KernelText, op: Op, tile: Tile) -> Tile:
+    """Return rows from any partition where a transfer reads them: those of the tile, or of a copy from a legal start.
+    """
+    if tile.space != PSUM and not is_backwards(tile):
+        return tile
+    around, rows = _aligned_tile(text, tile)
+    staging = text.temporary(around.shape, tile.dtype, SBUF)
+    call(text, op, "tensor_copy", staging, around)
+    return rows_of(staging, rows)
 
 
 def copy_rows(text: KernelText, op: Copying) -> None:

@@ -16,7 +16,7 @@ from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.machine import Engine
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
-from nki_mlir.printing.masked import call, put_rows, take_rows
+from nki_mlir.printing.masked import call, put_rows, rows_for_transfer
 from nki_mlir.printing.statements import write_instruction
 from nki_mlir.printing.tile_names import name_of_result
 from nki_mlir.printing.tile_text import dtype_text
@@ -55,11 +55,10 @@ def in_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
     if tile.space != PSUM and not is_backwards(tile):
         return tile
     text.emit_allocations(tile.handle)
+    if not starts_legally(text.machine, tile):
+        return rows_for_transfer(text, op, tile)
     staged = text.temporary(tile.shape, tile.dtype, SBUF)
-    if starts_legally(text.machine, tile):
-        call(text, op, "tensor_copy", staged, tile)
-    else:
-        take_rows(text, op, staged, tile)
+    call(text, op, "tensor_copy", staged, tile)
     return staged
 
 

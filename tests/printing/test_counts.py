@@ -415,3 +415,25 @@ def test_registers_of_sums_around_a_reduction():
     assert "CC_ALL_REDUCE" not in counts and counts.total() == instructions(again, [X, INDEX]).total()
     for executor in EXECUTORS:
         np.testing.assert_array_equal(again.on(executor)(X, INDEX), launched.on(executor)(X, INDEX))
+
+
+@nki.jit
+def reversed_rows_from_one(x):
+    """A store reads the columns of some rows from the last on, where no engine can start."""
+    out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(out, nl.zeros((8, 8), nl.float32))
+    rows, columns = nl.arange(8)[:, None], nl.arange(8)[None, :]
+    nl.store(out[rows, 7 - columns], tile, mask=rows >= 1)
+    return out
+
+
+def test_a_store_reads_rows_of_the_reversed_tile():
+    """One copy reverses the tile, and the transfer reads its rows: no other tile has these rows alone."""
+    text = printed(reversed_rows_from_one, [X])
+    again = reread(text)
+    assert "nisa.dma_copy(dst=out[1:8, :], src=staged[1:8, :])" in text, text
+    assert instructions(again, [X]) == instructions(reversed_rows_from_one, [X])
+    expected = np.concatenate([np.zeros((1, 8)), X[1:, ::-1]])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), expected)
