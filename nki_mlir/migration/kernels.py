@@ -275,6 +275,10 @@ class Kernels(GridKernels):
 
     def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         """Rewrite a function of the file."""
+        with self.report.attempt():
+            self._rewrite(name, facts, is_kernel)
+
+    def _rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
         self.active.add(name)
         outside, self.masked = self.masked, MaskedTiles()
         muted = self.report.muted
@@ -285,8 +289,9 @@ class Kernels(GridKernels):
             self.functions[name], self.trees[name] = shorter, tree_of(shorter)
         while True:
             try:
-                self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name], facts,
-                                                                        is_kernel)
+                with self.report.attempt((NeedsInlining, NeedsArguments)):
+                    self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name],
+                                                                            facts, is_kernel)
             except (NeedsInlining, NeedsArguments) as error:
                 self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
                 if isinstance(error, NeedsInlining):

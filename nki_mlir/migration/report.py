@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Records the changes by line, with the reason, and the lines that are left for a person."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -20,6 +22,20 @@ class MigrationReport:
     file: str
     entries: list[Entry] = field(default_factory=list)
     muted: int = 0
+    attempts: list[list[Entry]] = field(default_factory=list)       # the entries of each attempt that has not ended
+
+    @contextmanager
+    def attempt(self, abandoning: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Attempt a rewriting: an exception of these types removes its entries. Those of attempts within it that have
+        ended well stay: nobody repeats them."""
+        self.attempts.append([])
+        try:
+            yield
+        except abandoning:
+            self.entries = [e for e in self.entries if e not in self.attempts[-1]]
+            raise
+        finally:
+            self.attempts.pop()
 
     def changed(self, line: int, text: str) -> None:
         """Record a change."""
@@ -35,8 +51,15 @@ class MigrationReport:
             self.entries = [e for e in self.entries if e.left or e.line != line or not e.text.endswith(ending)]
 
     def _add(self, entry: Entry) -> None:
-        if not self.muted and entry not in self.entries:
+        if self.muted:
+            return
+        if entry not in self.entries:
             self.entries.append(entry)
+            for owner in self.attempts[-1:]:
+                owner.append(entry)
+        else:
+            for outer in self.attempts[:-1]:            # an outer attempt that ends badly must not remove it
+                outer[:] = [e for e in outer if e != entry]
 
     @property
     def is_complete(self) -> bool:

@@ -234,6 +234,21 @@ def kernel(x):
 def test_calls_show_block_dimensions_of_parameters():
     report = MigrationReport("kernel.py")
     assert "nl.exp(parts[:, k])" in rewritten(BLOCKS, report) and report.is_complete
+    # the notes of the first attempt, before the calls had shown the block dimensions, are gone
+    assert not [e for e in report.entries if "does not show at which row" in e.text]
+
+
+def test_entries_of_an_abandoned_attempt_go():
+    report = MigrationReport("kernel.py")
+    with pytest.raises(LookupError, match="begin anew"), report.attempt(), report.attempt((LookupError,)):
+        report.changed(1, "of the first attempt")
+        report.changed(3, "of both")
+        with report.attempt(), report.attempt((LookupError,)):
+            report.changed(2, "of a function that was rewritten in between")
+            report.changed(3, "of both")
+        raise LookupError("begin anew")
+    report.changed(4, "of the second attempt")
+    assert sorted(e.line for e in report.entries) == [2, 3, 4]
 
 
 def test_block_dimensions_in_some_calls_are_left():
