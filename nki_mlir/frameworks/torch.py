@@ -26,7 +26,7 @@ from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import Callee, SymbolicShape, call_for, callee_for
-from nki_mlir.frameworks.torch_backward import differentiated_once
+from nki_mlir.frameworks.torch_backward import differentiated_once, recorded_call, records_as_on_device
 from nki_mlir.frameworks.torch_operator import (
     allocate_results,
     callee_named,
@@ -120,7 +120,10 @@ def call_planned(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[s
         if isinstance(array := values[n], np.ndarray) and not array.flags.writeable:
             raise ReadOnlyArgument(name=parameter).here()
     if differentiable(plan) and records(map(innermost, tensors)) and not torch.compiler.is_exporting():
-        refuse_gradient(kernel.__name__)
+        if not records_as_on_device(tensors):
+            refuse_gradient(kernel.__name__)
+        return recorded_call(call, kernel, arguments, keywords, outside_torch(user_location(), kernel),
+                             [tensors[n] for n in updated])
     return run_plan(kernel, plan, tensors)
 
 

@@ -20,7 +20,7 @@ from nki_mlir.frameworks.torch_operator import TENSORS, callee_named, layout_of,
 from nki_mlir.frameworks.torch_values import NKI_DTYPE, in_structure
 from nki_mlir.language.arguments import values_of
 from nki_mlir.language.call_cache import CachedCall, constant, defaults_of
-from nki_mlir.language.framework_tensors import records, refuse_gradient
+from nki_mlir.language.framework_tensors import records
 from nki_mlir.language.kernel import Kernel
 
 # The plan of a call: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
@@ -73,8 +73,6 @@ class PlannedCall:
     def __call__(self, tensors: list[torch.Tensor]) -> object:
         if self.updated:
             refuse_update([tensors[n] for n in self.updated], self.kernel)
-        if self.differentiable and records(tensors):
-            refuse_gradient(self.kernel.__name__)
         new_tensors = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
         arguments = tensors + new_tensors
@@ -97,7 +95,7 @@ def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, 
     key, variant = key_of(kernel, arguments, keywords, tensors)
     call = None if key is None else kernel.specializations.find(key)
     launch: PlannedCall | None = None if call is None else call.runs.get(variant)
-    if launch is None or watched():
+    if launch is None or watched() or (launch.differentiable and records(tensors)):
         return None
     return (launch(tensors),)
 

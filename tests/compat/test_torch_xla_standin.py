@@ -129,3 +129,64 @@ def test_two_processes_average_gradients(tmp_path, address):
                          MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for r in range(2)]
     results = [p.communicate() for p in processes]
     assert [(out, p.returncode) for (out, _), p in zip(results, processes)] == [("rank 0 of 2\n", 0), ("", 0)], results
+
+
+PARAMETERS = KERNEL + """
+import neuronxcc.nki.typing as nt
+
+@nki.jit
+def doubled_into(x, out: nt.mutable_tensor):
+    nl.store(out, nl.load(x) * 2)
+    return out
+
+@nki.jit
+def rest_and_sign(x):
+    rest = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    sign = nl.ndarray(x.shape, dtype=nl.int32, buffer=nl.shared_hbm)
+    nl.store(rest, nl.load(x) - 1)
+    nl.store(sign, nl.greater(nl.load(x), 0.0, dtype=nl.int32))
+    return rest, sign
+
+def refused(call):
+    try:
+        call()
+    except RuntimeError as error:
+        text = str(error).splitlines()
+        print(text[0].partition("error: ")[2], "|", text[1].partition("|")[2].strip())
+
+weight = torch.nn.Parameter(torch.full((2, 4), 3.0)).to(xm.xla_device())
+for _ in range(2):
+    y = squared_relu(weight)
+    print(y.requires_grad, y.sum().item())
+y += 1
+(y.detach() * weight).sum().backward()
+print(weight.grad.tolist())
+rest, sign = rest_and_sign(weight)
+print(rest.requires_grad, sign.requires_grad, sign.sum().item())
+refused(lambda: rest.sum().backward())
+out = torch.zeros(2, 4)
+print(doubled_into(weight, out) is out, out.requires_grad, out.sum().item())
+refused(lambda: out.sum().backward())
+refused(lambda: doubled_into(torch.ones(2, 4), weight))
+refused(lambda: torch.func.grad(lambda x: squared_relu(x).sum())(torch.ones(2, 4)))
+with torch.no_grad():
+    print(squared_relu(weight).requires_grad)
+"""
+
+
+def test_calls_on_parameters_run_and_their_backward_is_an_error(tmp_path):
+    pytest.importorskip("torch")
+    out, err = started(PARAMETERS, tmp_path).communicate()
+    no_derivative = "and a kernel has no derivative [NKI-TORCH-GRADIENT] |"
+    assert out.splitlines() == [
+        "True 72.0", "True 72.0", str([[10.0] * 4] * 2), "True False 8",
+        f"a backward pass reaches this call of kernel rest_and_sign, {no_derivative} "
+        "rest, sign = rest_and_sign(weight)",
+        "True True 48.0",
+        f"a backward pass reaches this call of kernel doubled_into, {no_derivative} "
+        "print(doubled_into(weight, out) is out, out.requires_grad, out.sum().item())",
+        "kernel doubled_into updates a tensor that requires grad, and autograd would not see the update "
+        "[NKI-TORCH-UPDATE] | refused(lambda: doubled_into(torch.ones(2, 4), weight))",
+        f"kernel squared_relu is called with a tensor that requires grad, {no_derivative} "
+        "refused(lambda: torch.func.grad(lambda x: squared_relu(x).sum())(torch.ones(2, 4)))",
+        "False"], err
