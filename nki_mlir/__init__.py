@@ -34,6 +34,7 @@ TYPE_CHECKING = False       # as in typing, whose import would take longer than 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import ParamSpec, TypeVar
 
     from nki_mlir.bindings import Module
     from nki_mlir.checking.report import KernelReport
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from nki_mlir.language.lowered import Spec
     from nki_mlir.scoring.verdict import CandidateVerdict
     from nki_mlir.tuning.search import TuningResult
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
 __all__ = ["__version__", "check", "load_ipython_extension", "opt", "score", "spec", "tune"]
 # Where the registry, which is below these packages, looks for passes.
@@ -52,6 +56,22 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _without_internal_frames(function: "Callable[P, R]") -> "Callable[P, R]":
+    """Wrap a function as ``capture.tracebacks`` does, whose import this module puts off until an error is raised."""
+    def call(*arguments: "P.args", **keywords: "P.kwargs") -> "R":
+        try:
+            return function(*arguments, **keywords)
+        except BaseException as error:
+            from nki_mlir.capture.tracebacks import leave_out_internal_frames  # start-up: imported on first use
+            leave_out_internal_frames(error)
+            raise
+    for name in ("__name__", "__qualname__", "__doc__", "__annotations__"):
+        setattr(call, name, getattr(function, name))
+    call.__dict__["__wrapped__"] = function
+    return call
+
+
+@_without_internal_frames
 def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
     """Describe a tensor by its shape and dtype, for ``kernel.lower``.
 
@@ -73,6 +93,7 @@ def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
     return Spec(shape, dtype)
 
 
+@_without_internal_frames
 def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelReport":
     """Check a kernel on some arguments, and report every mistake that the checkers find.
 
@@ -104,6 +125,7 @@ def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelRe
     return check_kernel(kernel, arguments, keywords)
 
 
+@_without_internal_frames
 def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = "", target: str = "") -> "Module":
     """Run passes in order on a module or its text, as ``nki-opt`` does, and return a new module.
 
@@ -129,6 +151,7 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
     return optimized(module, passes, to, target)
 
 
+@_without_internal_frames
 def score(candidate: str, reference: str, kernel: str = "", target: str = "", seconds: float = 60.0,
           megabytes: int = 4096, level: int = 1) -> "CandidateVerdict":
     """Judge a candidate kernel: whether it is right, whether the device would accept it, how fast it would be.
@@ -167,6 +190,7 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
                                   "seconds": seconds, "megabytes": megabytes, "level": level})
 
 
+@_without_internal_frames
 def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequence[object]",
          reference: "Callable[..., object] | None" = None, tolerance: "Mapping[str, float] | None" = None,
          trials: int = 64, seed: int = 0) -> "TuningResult":

@@ -9,7 +9,7 @@ with values, never with a ready string, so that a test can compare the complete 
 import linecache
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from string import Formatter
 from types import MappingProxyType
@@ -100,18 +100,29 @@ class _ShortValues(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         try:
             return format(value, format_spec)
-        except ValueError:
-            size = f"of {value.bit_length():,} bits" if isinstance(value, int) else "with a number of too many digits"
-            return f"<{type(value).__name__} {size}>"
+        except Exception as error:
+            size = "" if not isinstance(error, ValueError) else f" of {int.bit_length(value):,} bits" if isinstance(
+                value, int) else " with a number of too many digits"
+            return f"<{type(value).__name__}{size}>"
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         try:
             return super().convert_field(value, conversion)
-        except ValueError:
-            return self.format_field(value, "")
+        except Exception:
+            return f"<{type(value).__name__}>" if conversion and not isinstance(value, int) else self.format_field(
+                value, "")
 
 
 _SHORT_VALUES = _ShortValues()
+
+
+def value_text(value: object, convert: Callable[[object], str] = str) -> str:
+    """Return the text of a user's value in an error; its type if ``str`` or another conversion fails: the value is
+    nested too deep, has too many digits, or its class raises an exception."""
+    try:
+        return convert(value)
+    except Exception:
+        return _SHORT_VALUES.format_field(value, "")
 
 
 class NkiMlirError(Exception):
@@ -160,10 +171,10 @@ class NkiMlirError(Exception):
 
     def _filled(self, template: str) -> str:
         """Return a template with the values. The size of a number replaces more digits than Python prints: a message of
-        megabytes would help nobody, and take minutes."""
+        megabytes would help nobody, and take minutes. The type replaces a value that has no text."""
         try:
             text = template.format(**self.values)
-        except ValueError:
+        except Exception:
             text = _SHORT_VALUES.vformat(template, (), self.values)
         return with_singulars(text)
 

@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 
 ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
+LONGEST = 200                   # characters of a name: comparing a longer text takes seconds
 # Names of NumPy, PyTorch and Triton, to which difflib finds no name or a wrong one (``sub`` resembles ``sum``).
 ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "logical_shift_left": "left_shift",
              "logical_shift_right": "right_shift", "shift_left": "left_shift", "shift_right": "right_shift",
@@ -44,6 +45,8 @@ def nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
     of equally similar ones)."""
     from difflib import SequenceMatcher  # start-up: imported on first use
     listed = [*names]
+    if len(name) > LONGEST:
+        return ""
     if same := same_name(name, listed):
         return same
     ratios = {n: SequenceMatcher(None, n.lower(), name.lower()).ratio() for n in listed}

@@ -47,7 +47,7 @@ def held_by(value: Any) -> Slots | None:
     match value:
         case enum.Enum():
             return state_of(value) if holds_state(kind) else None
-        case np.ndarray():
+        case np.ndarray() if issubclass(kind, np.ndarray):          # not an object that says it has this class
             data = tuple(value.ravel().tolist()) if value.dtype.hasobject else value.tobytes()
             return attributes(value) | {None: (str(value.dtype), value.shape, data)}
         case list() | set() | deque():

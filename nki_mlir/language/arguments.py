@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import is_
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -22,8 +23,9 @@ import numpy as np
 
 from nki_mlir.capture.locations import raised_at
 from nki_mlir.capture.wrapping import name_of
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError, NkiMlirError, value_text
 from nki_mlir.language.kernel_object import NKIObject, is_frozen
+from nki_mlir.language.misused_values import CALLED, CALLED_VALUES, ENTERED, ENTERED_VALUES, CalledValue, EnteredValue
 from nki_mlir.language.python_errors import with_fix
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 from nki_mlir.similar_names import nearest
@@ -54,7 +56,7 @@ def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
     """Return advice for a tensor whose dtype is not an element type."""
     try:
         kind = np.dtype(dtype_name(dtype)).kind             # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError, RecursionError):
         kind = ""
     if kind == "c":
         return "pass its real part and its imaginary part as two tensors of float32"
@@ -62,8 +64,13 @@ def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
 
 
 class NoShape(BadArgument):
-    message = "a tensor of shape {shape}: {reason}"
+    message = "a tensor of shape {shape!r}: {reason}"
     fix = "give a tuple of extents that are integers of 0 or more, for example (128, 512)"
+
+
+class TensorTooLarge(BadArgument):
+    message = "a tensor of shape {shape!r} and dtype {dtype}: {reason}"
+    fix = "give smaller extents"
 
 
 class NoTensor(BadArgument):
@@ -77,6 +84,7 @@ class NestedArgument(BadArgument):
     fix = "pass its tensors and numbers in plain lists or dicts"
 
 
+MOST_AXES = 64                      # of an array of NumPy
 DEPTH = 100                         # most levels of nested containers and objects
 SIMPLE = {type(None), bool, int, float, str}
 NOTHING = object()                  # no argument is this object
@@ -88,33 +96,6 @@ class EndlessRecursion(KernelError, RecursionError):
     message = "the kernel's Python functions call each other more than {limit:,} calls deep"
     why = "Python runs during the capture, so no condition on the values of tiles can end the recursion"
     fix = "end it with a condition on a constant, or write it as a loop"
-
-
-class CalledValue(KernelError, TypeError):
-    code = "NKI-CALL"
-    message = "{kind} is called like a function"
-    fix = "{instead}"
-
-
-CALLED = r"'([\w.]+)(?:\[\w+\])?' object is not callable"          # Python's text
-CALLED_VALUES = {
-    **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "write a subscript in brackets, tile[0]")),
-    **dict.fromkeys(("DType", "numpy.dtype", "numpy.dtypes"),
-                    ("a dtype", "convert a tile with nl.copy(tile, dtype=nl.bfloat16), or another dtype")),
-    "Shape": ("a shape", "leave out the parentheses, or write a subscript: tile.shape[0]"),
-    "MemoryRegion": ("a memory", "leave out the parentheses: buffer=nl.sbuf")}
-
-
-class EnteredValue(KernelError, TypeError):
-    code = "NKI-WITH"
-    message = "`with` is used on {kind}"
-    fix = "{instead}"
-
-
-ENTERED = r"'([\w.]+)' object does not support the context manager protocol.*|__enter__"     # Python's text
-ENTERED_VALUES = {
-    **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "assign it, tile = ...: it lives as long as it is used")),
-    "function": ("a function", "call it, as in `with nl.no_reorder():`")}
 
 
 def explained(error: Exception, values: Mapping[str, object]) -> Exception:
@@ -160,7 +141,7 @@ def explained(error: Exception, values: Mapping[str, object]) -> Exception:
         instead = "np.array(the list, np.float32)"
     elif isinstance(value, dict):
         instead = f"an array, for example one of {name}.values()"
-    text = repr(value)
+    text = value_text(value, repr)
     wrong = NoTensor(name=name, attribute=attribute, instead=instead,
                      value=f"of type {type(value).__name__}" if len(text) > 40 or text[0] in "<{" else text)
     return wrong.located(raised_at(error.__traceback__))
@@ -217,34 +198,43 @@ class Described:
 
 def dtype_name(dtype: object) -> object:
     """Return the name of a PyTorch dtype, which is the language's name; any other value unchanged."""
-    text = str(dtype)
+    text = value_text(dtype)
     return text.removeprefix("torch.") if text.startswith("torch.") else dtype
 
 
 def extents_of(shape: Any) -> tuple[Any, ...]:
-    """Return the extents of a description as a tuple; raise ``NoShape`` for a single number or a text."""
+    """Return the extents of a description as a tuple; raise ``NoShape`` for a single number, a text, or more extents
+    than an array has: an iterator may never end."""
     if isinstance(shape, str):
-        raise NoShape(shape=repr(shape), reason="it is a text").here()
+        raise NoShape(shape=shape, reason="it is a text").here()
     try:
-        return tuple(shape)
+        extents = tuple(islice(shape, MOST_AXES + 1))
     except TypeError as error:
-        raise NoShape(shape=repr(shape), reason=error).here() from None
+        raise NoShape(shape=shape, reason=error).here() from None
+    if len(extents) > MOST_AXES:
+        raise NoShape(shape=shape, reason=f"it has more than {MOST_AXES} extents").here()
+    return extents
 
 
 def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     """Return an array for a description; its memory is never touched."""
+    shape = extents_of(shape)
     try:
         extents = [int(n) for n in shape]
     except (OverflowError, TypeError, ValueError) as error:
-        raise NoShape(shape=tuple(shape), reason=error).here() from None
+        raise NoShape(shape=shape, reason=error).here() from None
     wrong = [n for n, extent in zip(shape, extents) if extent < 0 or (isinstance(n, (str, float)) and n != extent)]
     if wrong:
-        raise NoShape(shape=tuple(shape), reason=f"an extent is {wrong[0]!r}").here()
+        raise NoShape(shape=shape, reason=f"an extent is {value_text(wrong[0], repr)}").here()
     try:
-        return np.zeros(extents, dtype_of(dtype_name(dtype)).numpy)
-    except (TypeError, ValueError) as error:
-        subject = f"a tensor of shape {tuple(shape)} and dtype {dtype}"
+        element = dtype_of(dtype_name(dtype))
+    except (TypeError, ValueError, RecursionError) as error:
+        subject = f"a tensor of shape {value_text(shape)} and dtype {value_text(dtype)}"
         raise ElementType.of(subject, dtype, error, "dtype=np.float32").here() from None
+    try:
+        return np.zeros(extents, element.numpy)
+    except (MemoryError, OverflowError, ValueError) as error:
+        raise TensorTooLarge(shape=shape, dtype=element.name, reason=error).here() from None
 
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]

@@ -31,7 +31,7 @@ from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
 from nki_mlir.capture.wrapping import definition_location, is_python_function, name_of, underlying, wrap
-from nki_mlir.diagnostics import LEVEL, device_rules
+from nki_mlir.diagnostics import LEVEL, device_rules, value_text
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.language import call_cache
@@ -447,7 +447,7 @@ capturing._dynamo_marked_constant = True        # type: ignore[attr-defined]
 
 
 def is_array(value: object) -> bool:
-    return isinstance(value, np.ndarray)
+    return issubclass(type(value), np.ndarray)          # not its __class__, which an object may define
 
 
 def default_executor() -> str:
@@ -479,7 +479,7 @@ def unwrap(kernel: object) -> Kernel:
         return kernel
     if is_python_function(kernel):
         return Kernel(kernel)
-    shown = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else repr(kernel)
+    shown = f"an array of shape {kernel.shape}" if hasattr(kernel, "shape") else value_text(kernel, repr)
     raise NoFunction.of(kernel, shown).here()
 
 

@@ -83,8 +83,9 @@ def is_described(value: object) -> bool:
 
 def as_array(value: Any) -> np.ndarray:
     """Return an array of the value's shape and dtype; its elements do not matter."""
-    if isinstance(value, np.ndarray):
-        return value
+    if issubclass(type(value), np.ndarray):
+        array: np.ndarray = value
+        return array
     return value.zeros() if isinstance(value, Described) else zeros_of(value.shape, value.dtype)
 
 
@@ -108,7 +109,7 @@ def lower(kernel: BindableKernel, arguments: tuple[object, ...], keywords: dict[
     """Capture the kernel for arguments of these shapes, dtypes and constants."""
     positional = map_leaves(arguments, is_described, as_array)
     named = map_leaves(keywords, is_described, as_array)
-    bound = kernel.bind(positional, named, lambda value: isinstance(value, np.ndarray), kernel.describe)
+    bound = kernel.bind(positional, named, lambda value: issubclass(type(value), np.ndarray), kernel.describe)
     display.register()
     described = map_leaves(arguments, is_described, as_spec), map_leaves(keywords, is_described, as_spec)
     return Lowered(kernel.specialize(bound), (kernel, *described))

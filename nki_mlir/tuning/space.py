@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from nki_mlir.cli.command import LEVELS
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, value_text
 from nki_mlir.input_limits import PROGRAMS
 
 Space = dict[str, list[object]]         # parameter -> its values
@@ -26,9 +26,13 @@ def space_of(mapping: Mapping[str, Sequence[object]]) -> Space:
     """Convert a mapping to a space. Raise ``BadSpace``."""
     space: Space = {}
     for name, values in mapping.items():
-        if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-            raise BadSpace(what=f"the values of {name} are {values!r}")
-        space[str(name)] = [*itertools.islice(values, VALUES + 1)]
+        try:
+            listed = None if isinstance(values, (str, bytes)) else [*itertools.islice(values, VALUES + 1)]
+        except TypeError:
+            listed = None
+        if listed is None:
+            raise BadSpace(what=f"the values of {name} are {value_text(values, repr)}")
+        space[str(name)] = listed
         if not space[name]:
             raise BadSpace(what=f"{name} has no values")
         if len(space[name]) > VALUES:
