@@ -33,6 +33,7 @@ from nki_mlir.version import __version__
 TYPE_CHECKING = False       # as in typing, whose import would take longer than all of this module
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
     from typing import ParamSpec, TypeVar
 
@@ -152,8 +153,8 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
 
 
 @_without_internal_frames
-def score(candidate: str, reference: str, kernel: str = "", target: str = "", seconds: float = 60.0,
-          megabytes: int = 4096, level: int = 1) -> "CandidateVerdict":
+def score(candidate: "str | os.PathLike[str]", reference: "str | os.PathLike[str]", kernel: str = "",
+          target: str = "", seconds: float = 60.0, megabytes: int = 4096, level: int = 1) -> "CandidateVerdict":
     """Judge a candidate kernel: whether it is right, whether the device would accept it, how fast it would be.
 
     The candidate runs in separate processes, which reach neither the reference nor the values.

@@ -16,6 +16,7 @@ from nki_mlir.files import name_source
 from nki_mlir.scoring.verdict import CandidateVerdict
 
 TRIES = 2
+is_worker = False                       # whether this process is a worker; it sets this
 
 
 class ScoringFailed(NkiMlirError):
@@ -37,7 +38,11 @@ class Scorer:
         self.stopped = False
 
     def start(self) -> None:
-        """Start the worker if it does not run."""
+        """Start the worker if it does not run. Raise ``ScoringFailed`` in a worker: a reference that scores itself
+        would start workers without an end."""
+        if is_worker:
+            raise ScoringFailed(message="a file that nki-score runs calls nki_mlir.score",
+                                fix="call it in a program that no request names")
         if self.process is None or self.process.poll() is not None:
             packages = str(Path(__file__).parents[2])
             path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
@@ -57,6 +62,7 @@ class Scorer:
             raise
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        text = text_of(request)
         for _ in range(TRIES):
             if self.stopped:
                 raise CancelledError
@@ -66,7 +72,7 @@ class Scorer:
             output: IO[bytes] | None = self.process.stdout
             assert to is not None and output is not None
             try:
-                to.write(json.dumps({"directory": current_directory()} | request).encode() + b"\n")
+                to.write(text)
                 to.flush()
                 line = output.readline()
             except BrokenPipeError:
@@ -108,6 +114,17 @@ class Scorer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def text_of(request: dict[str, Any]) -> bytes:
+    """Return a request as a line of JSON. Raise ``ScoringFailed`` for an argument that is no text, path or number."""
+    for argument, value in request.items():
+        try:
+            json.dumps(value, default=os.fspath)
+        except (TypeError, ValueError, RecursionError):
+            raise ScoringFailed(message=f"{argument} has the type {type(value).__name__}",
+                                fix="give files as texts or paths, and limits as numbers") from None
+    return json.dumps({"directory": current_directory()} | request, default=os.fspath).encode() + b"\n"
 
 
 def verdict_of(answer: dict[str, Any]) -> CandidateVerdict:

@@ -10,13 +10,14 @@ FIX = "raise the limit of the process (ulimit -v), or start fewer workers"
 def main() -> int:
     """Serve standard input."""
     try:
-        from nki_mlir.scoring import worker  # start-up: it may not load
+        from nki_mlir.scoring import client, worker  # start-up: they may not load
     except MemoryError as error:
         message = f"the machine has too little memory for a worker: {error}"
         answer = {"code": "NKI-MEMORY", "message": message, "fix": FIX, "location": ""}
         for _ in sys.stdin.buffer:
             print(json.dumps({"error": answer}), flush=True)
         return 1
+    client.is_worker = True
     return worker.main()
 
 

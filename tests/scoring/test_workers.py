@@ -179,3 +179,22 @@ def test_warnings__are_noted_where_python_reports_them(level, message, category,
     told = [[(str(note.message), note.category, note.filename, note.lineno) for note in notes]
             for notes in (reported, noted)]
     assert told[0] == told[1] and len(told[0]) == 2
+
+
+def test_a_reference_that_scores_itself__is_one_error(tmp_path):
+    """Each worker would start another one."""
+    path = tmp_path / "itself.py"
+    path.write_text("import nki_mlir\nnki_mlir.score(__file__, __file__)\n", encoding="utf-8")
+    with Scorer() as scorer, pytest.raises(NkiMlirError, match=r"calls nki_mlir\.score"):
+        scorer.score({"candidate": str(path), "reference": str(path), "kernel": "", "target": "", "seconds": 20,
+                      "megabytes": 4096, "level": 0})
+
+
+def test_files_may_be_paths__and_other_values_are_one_error(tmp_path):
+    missing = tmp_path / "missing.py"
+    with Scorer() as scorer:
+        with pytest.raises(NkiMlirError, match=r"missing\.py: error: the reference cannot be read"):
+            scorer.score({"candidate": missing, "reference": missing})
+        for value in (b"a.py", object(), {1: {2}}):
+            with pytest.raises(NkiMlirError, match=f"candidate has the type {type(value).__name__}"):
+                scorer.score({"candidate": value, "reference": missing})
