@@ -137,6 +137,6 @@ def test_not_installed__it_is_loaded_by_name(tmp_path):
 
 
 def test_its_table__is_that_of_its_metadata(site):
-    code = "import nki_mlir_example as e; print({(g, n, v) for g, t in e.NKI_MLIR_PLUGIN.items() for n, v in t.items()} " \
-           "== {(e.group, e.name, e.value) for e in __import__('nki_mlir').extensions.installed()})"
+    code = "import nki_mlir_example as e; from nki_mlir import extensions; " \
+           "print({(g, n, v) for g, t in e.NKI_MLIR_PLUGIN.items() for n, v in t.items()} == {(e.group, e.name, e.value) for e in extensions.installed()})"
     assert run(site, "-c", code).stdout == "True\n"

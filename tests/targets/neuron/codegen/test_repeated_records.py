@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """With which cluster of patterns a tile of a repeated group moves."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_tile_beyond_every_cluster__has_no_template(first: int, columns: int) ->
 
 def test_view_in_another_dtype__has_no_template() -> None:
     view = tile("sbuf 4x16xf32")
-    other = view.patterned(dtype=BFLOAT16, dims=((1, 4), (1, 8)))
+    other = replace(view, access=replace(view.access, dtype=BFLOAT16, dims=((1, 4), (1, 8))))
     with pytest.raises(NoTemplate, match=r"^$"):
         cluster_of(other, 0, CLUSTERS)
     assert cluster_of(other, 2, CLUSTERS) == -1
