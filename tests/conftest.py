@@ -36,6 +36,7 @@ from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
 from nki_mlir.targets.neuron.codegen.records import Code  # noqa: E402
 from nki_mlir.targets.runtime import host  # noqa: E402
 
+from . import fuzz_time  # noqa: E402
 from .examples import EXAMPLES  # noqa: E402
 from .forced_passes import FORCED, OPTIONAL  # noqa: E402
 from .property_counts import FUZZ  # noqa: E402
@@ -53,6 +54,8 @@ MANY = 2                            # cases of a test, of which `.ci/run` runs a
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fuzz: a property test that `make fuzz` runs with many more examples")
     config.addinivalue_line("markers", "share(n): many similar cases; of n cases `make test` runs about one, `make fuzz` all")
+    if FUZZ and (seconds := os.environ.get("NKI_MLIR_FUZZ_SECONDS")):
+        fuzz_time.limit(config, float(seconds), int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0")))
 
 
 def subject_of(item: pytest.Item) -> tuple[str, str]:
@@ -98,6 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         modules.setdefault(subject_of(item)[0], len(modules))
     items.sort(key=lambda item: (modules[subject_of(item)[0]], first[subject_of(item)]))
+    fuzz_time.order(items)
 
 
 def pytest_collection_finish() -> None:

@@ -21,6 +21,7 @@ from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_each
 
+from ..fuzz_time import ending_in_time
 from ..random_programs.beta import BetaWriter
 from ..random_programs.current import CurrentWriter
 from ..random_programs.test_random_kernels import FUZZ, SEED, beta_kernel, current_kernel, programs
@@ -107,6 +108,7 @@ def test_random_kernels_read_back(writer, kernel, part, monkeypatch):
     @settings(max_examples=KERNELS, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(programs(writer))
+    @ending_in_time
     def run(program):
         check_levels(kernel(program), program)
     run()

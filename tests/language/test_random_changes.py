@@ -26,6 +26,8 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 
+from ..fuzz_time import in_time
+
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 STEPS = 10_000 if FUZZ else 60
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0"))
@@ -265,7 +267,7 @@ def test_random_changes_between_calls(tmp_path, monkeypatch):
     count = len(names) // 3
     groups, log = [Group(names[k::count], every) for k in range(count)], []
     with dynamo.config.patch(recompile_limit=1000, accumulated_recompile_limit=100_000):
-        for step in range(STEPS):
+        for step in in_time(range(STEPS)):
             if step % 1000 == 999:
                 dynamo.reset()          # each of its programs is compared with the state before all others
             group = draw.choice(groups if FUZZ else groups[:3])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 
+from ..fuzz_time import ending_in_time
 from ..random_programs.comparing import EXECUTORS
 from ..random_programs.test_random_kernels import FUZZ, SEED, programs
 from .counts import GENERATIONS, launch
@@ -30,6 +31,7 @@ def tried(name, part):
     @settings(max_examples=EACH, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(programs(writer))
+    @ending_in_time
     def run(program):
         note(program.text)
         if program.ranks == 1:

@@ -7,6 +7,7 @@ import secrets
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
+from ..fuzz_time import ending_in_time
 from . import kernels
 from .writer import GraphWriter
 
@@ -25,6 +26,7 @@ def try_graphs(count, part, check, rules, library="jnp"):
     @settings(max_examples=count, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck), phases=PHASES)
     @given(graphs())
+    @ending_in_time
     def run(graph):
         note(graph.text)
         check(graph)

@@ -7,6 +7,7 @@ import pytest
 
 from nki_mlir.targets.neuron.codegen.emission import Emission
 
+from ..fuzz_time import in_time
 from .checked_streams import VERDICTS, WRITERS, drawn, verdict
 from .test_random_kernels import FUZZ, SEED
 
@@ -16,7 +17,7 @@ COUNT = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", 2_500)) if FUZZ else 6
 @pytest.mark.fuzz
 @pytest.mark.parametrize("generation", WRITERS)
 def test_streams_of_random_kernels__raise_no_false_alarm(generation):
-    for number in range(COUNT):
+    for number in in_time(range(COUNT)):
         program = drawn(generation, SEED, number)
         outcome = verdict(generation, program, Emission(reorder=number % 2 == 0))
         assert outcome.split()[0] in VERDICTS, f"program {number} of seed {SEED}: {outcome}\n{program.text}"

@@ -17,6 +17,7 @@ from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.language.kernel import is_array
 
 from ..aliasing import AliasedKernel, offsets_of
+from ..fuzz_time import ending_in_time
 from ..language.generated import kernel_from_text
 from .beta import BetaWriter
 from .comparing import differences, flat
@@ -33,6 +34,7 @@ def each(writer, part, check):
     @settings(max_examples=COUNT // PARTS // 2, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(programs(writer), st.integers(0, 1 << 30))
+    @ending_in_time
     def run(program, number):
         note(program.text)
         if program.ranks == 1:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 
 from ..forced_passes import OPTIONAL, forced
+from ..fuzz_time import ending_in_time
 from ..module_passes import on_text
 from .beta import BetaWriter
 from .comparing import check_oracle, results
@@ -38,6 +39,7 @@ def agrees(writer, kernel, oracle, alone, number, on_modules=False):
     @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(programs(writer))
+    @ending_in_time
     def run(program):
         note(program.text)
         with forced(alone), on_text() if on_modules else nullcontext():

@@ -10,6 +10,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 
+from ..fuzz_time import ending_in_time
 from ..language.generated import kernel_from_text
 from ..oracle import current as oracle
 from ..oracle import run
@@ -52,6 +53,7 @@ def test_hazards(part, monkeypatch):
     @settings(max_examples=PROGRAMS // PARTS // (2 if FUZZ else 4), deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(hazards())
+    @ending_in_time
     def check(drawn):
         note(drawn.text)
         check_hazards(drawn)

@@ -26,6 +26,7 @@ from nki_mlir.language.current import nki as current_nki
 from nki_mlir.targets.neuron.codegen import emission
 from nki_mlir.targets.neuron.codegen.emission import emit_for_values
 
+from ..fuzz_time import ending_in_time
 from ..language.generated import kernel_from_text
 from ..oracle import beta as beta_evaluator
 from ..oracle import current as oracle
@@ -52,6 +53,7 @@ def part_of(writer, check, part, count=PROGRAMS // PARTS // 2):
     @settings(max_examples=count, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(programs(writer, special=part % 5 == 4))
+    @ending_in_time
     def run(program):
         note(program.text)
         check(program)

@@ -17,6 +17,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.target_rules import TargetRule
 
 from ..forced_passes import OPTIONAL, forced
+from ..fuzz_time import in_time
 from .comparing import executing
 from .modules import ModuleWriter, arrays
 from .roundings import RoundingWriter, special_arrays
@@ -53,7 +54,7 @@ def differ(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("writer_of, arrays_of", [(ModuleWriter, arrays), (RoundingWriter, special_arrays)],
                          ids=["sums", "roundings"])
 def test_modules_agree(writer_of, arrays_of, part):
-    for seed in range((SEED << 16) + part * EXAMPLES, (SEED << 16) + (part + 1) * EXAMPLES):
+    for seed in in_time(range((SEED << 16) + part * EXAMPLES, (SEED << 16) + (part + 1) * EXAMPLES)):
         writer = writer_of(seed)
         values = arrays_of(writer, seed)
         expected = outputs(writer.text, values, "interpreter")

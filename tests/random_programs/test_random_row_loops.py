@@ -19,6 +19,7 @@ from nki_mlir.targets.cpu import lowering
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 from ..forced_passes import forced
+from ..fuzz_time import in_time
 from ..language.generated import kernel_from_text
 from .row_loops import RowLoopWriter
 from .test_random_kernels import FUZZ, SEED
@@ -40,7 +41,7 @@ def on_threads() -> Iterator[None]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_kernels__have_the_same_values_on_threads(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", "3")
-    for number in range(EXAMPLES):
+    for number in in_time(range(EXAMPLES)):
         program = RowLoopWriter((SEED << 16) + part * EXAMPLES + number)
         x, y = np.random.default_rng(number).integers(-3, 4, (2, *program.shape)).astype(np.float32)
 
