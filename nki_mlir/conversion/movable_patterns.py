@@ -16,7 +16,8 @@ from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.mlir_ops import OperationParts
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.overlap import ANYWHERE, nest_of
+from nki_mlir.waist.byte_nest import nest_of
+from nki_mlir.waist.overlap import ANYWHERE
 
 
 class PatternCluster(NamedTuple):

@@ -2,10 +2,7 @@
 """Tests whether accesses overlap: patterns of two instructions, boxes around them, iterations of a loop, addresses that
 integer systems describe.
 
-A pattern of steps and counts is kept as a nest of bytes, steps from large to small, each at least as long as what is
-inside it. Two nests are compared level by level, exactly where their outer steps agree. Patterns that cannot be nested
-(steps that interleave) or compared cheaply count as all multiples of a common divisor of the steps: this may report an
-overlap that does not exist, but never misses one.
+Patterns of steps and counts are nests of bytes (``waist/byte_nest.py``).
 
 Addresses in loops are linear forms of symbols. One symbol is the loop's variable, some belong to its body, the others
 have one value in all iterations. Where masks, conditions, quotients and remainders restrict the elements of accesses,
@@ -14,58 +11,23 @@ all of these are rows of a system of integers (``OverlapSystem``), which decides
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from math import gcd
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from nki_mlir.dialects.access import ZERO, Access, Bounds, Linear, Ranges, Tile, same_buffer
 from nki_mlir.dialects.integer_systems import Row, Span, solution
+from nki_mlir.waist.byte_nest import ByteNest, nest_of, share_byte
 
 ANYWHERE = 1 << 62              # further than any address
 Box = tuple[str, Bounds]        # a memory on chip, and the partitions and bytes in it
 DISTANCES = 64                  # most distances between iterations that are compared; beyond, they overlap
 IndexBox = tuple[Sequence[int], Sequence[int]]          # starts and counts by dim
 Form = tuple[int, dict[int, int]]                       # a constant, and coefficients of variables
-BLOCKS_COMPARED = 64            # blocks of one pattern that are compared with another pattern of a different step
-
-
-class ByteNest(NamedTuple):
-    """A pattern from its first byte on: ``(step, count)`` pairs, large steps first, round runs of ``unit`` bytes."""
-
-    pairs: tuple[tuple[int, int], ...]
-    unit: int
-    extent: int                 # bytes from the first to the last
-    shift: int                  # offset of the first byte from the pattern's start (negative steps)
-    exact: bool                 # every byte of it is accessed
-
-
-@cache
-def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
-    """Return the nest of (step, count) pairs in elements."""
-    shift = sum(min(0, step * (count - 1)) for step, count in dims) * itemsize
-    pairs: list[tuple[int, int]] = []
-    unit = extent = itemsize
-    exact = True
-    for step, count in sorted((abs(step) * itemsize, count) for step, count in dims if step and count > 1):
-        reach = step * (count - 1)
-        if not pairs and step <= unit:
-            unit += reach                           # overlapping or adjacent runs are one run
-        elif pairs and step == pairs[0][0] * pairs[0][1]:
-            pairs[0] = pairs[0][0], pairs[0][1] * count
-        elif step >= extent:
-            pairs.insert(0, (step, count))
-        else:                                       # steps that interleave: multiples of their common divisor
-            common, exact = gcd(step, *(s for s, _ in pairs)), False
-            if pairs and common > unit:
-                pairs = [(common, (extent + reach - unit) // common + 1)]
-            else:
-                pairs, unit = [], extent + reach
-        extent += reach
-    return ByteNest(tuple(pairs), unit, extent, shift, exact)
 
 
 @dataclass(slots=True, eq=False)
@@ -166,36 +128,43 @@ class Region:
         return Region(self.memory, first, last, low, ByteNest((), high - low, high - low, 0, True), low, high)
 
 
-Pairs = tuple[tuple[int, int], ...]
+class Located(Protocol):
+    """A record of an access."""
+
+    region: Region
 
 
-def share_byte(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: int, delta: int) -> bool:
-    """Return whether two accesses share a byte: ``a``, which begins at byte 0, and ``b``, which begins at ``delta``.
-    Each has (step, count) pairs in bytes, the largest step first, the bytes of its innermost run (``unit``), and the
-    bytes from its first to its last one (``extent``)."""
-    if delta >= extent_a or delta + extent_b <= 0:
-        return False
-    if not a and not b:
-        return True
-    if not a or (b and b[0][0] > a[0][0]):
-        return share_byte(b, unit_b, extent_b, a, unit_a, extent_a, -delta)
-    step, count = a[0]
-    inner_a = extent_a - step * (count - 1)
-    if b and b[0][0] == step:
-        inner_b = extent_b - step * (b[0][1] - 1)
-        # Blocks i of a and j of b are delta + (j - i) * step apart: at most two differences bring them together.
-        lowest = max(-(count - 1), (-inner_b - delta) // step + 1)
-        highest = min(b[0][1] - 1, -((delta - inner_a) // step) - 1)
-        return any(share_byte(a[1:], unit_a, inner_a, b[1:], unit_b, inner_b, delta + m * step)
-                   for m in range(lowest, highest + 1))
-    lowest = max(0, (delta - inner_a) // step + 1)
-    highest = min(count - 1, (delta + extent_b - 1) // step)
-    if highest - lowest >= BLOCKS_COMPARED:
-        common = gcd(*(s for s, _ in (*a, *b)))
-        remainder = delta % common                  # where each run of b begins between two multiples
-        return remainder < unit_a or remainder + unit_b > common
-    return any(share_byte(a[1:], unit_a, inner_a, b, unit_b, extent_b, delta - k * step)
-               for k in range(lowest, highest + 1))
+LocatedT = TypeVar("LocatedT", bound=Located)
+
+
+def within_bounds(region: Region, accesses: Iterable[LocatedT]) -> list[LocatedT]:
+    """Return the accesses with bytes between the first and the last one that any values of a region's registers
+    reach."""
+    low, high = region.low, region.high
+    return [access for access in accesses if access.region.low < high and low < access.region.high]
+
+
+class RegionTests:
+    """Tests of a region and many accesses in its memory, whose addresses have the region's registers. Regions of one
+    nest are compared once for each of their distances."""
+
+    def __init__(self) -> None:
+        self.overlap_memo: dict[ByteNest, dict[int, bool]] = {}
+
+    def overlapping(self, region: Region, accesses: Iterable[LocatedT]) -> list[LocatedT]:
+        """Return the accesses that may have a byte of the region."""
+        first, last, one_run = region.first, region.last, region.one_run
+        return [access for access in within_bounds(region, accesses)
+                if access.region.first <= last and first <= access.region.last and (
+                    (one_run and access.region.one_run) or self.share_a_byte(access.region, region))]
+
+    def share_a_byte(self, other: Region, region: Region) -> bool:
+        if other.nest is not region.nest:
+            return other.overlaps(region)
+        by_distance, distance = self.overlap_memo.setdefault(region.nest, {}), region.start - other.start
+        if distance not in by_distance:
+            by_distance[distance] = other.overlaps(region)
+        return by_distance[distance]
 
 
 def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 0,

@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,19 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_elements
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
+from nki_mlir.waist.byte_nest import nest_of
 from nki_mlir.waist.overlap import (
     BoxColumns,
     ByteRegion,
     Iterations,
     OverlapSystem,
+    RegionTests,
     are_apart,
     boxes_overlap,
     elements_apart,
     index_boxes_apart,
     may_interleave,
     may_overlap,
-    nest_of,
     owners_apart,
     region_of,
     repeats_apart,
@@ -60,6 +62,18 @@ def test_overlap__is_exact_for_rows_of_one_pitch(start_a, start_b, rows_a, rows_
     a, b = (0, 1, start_a, ((pitch, rows_a), (1, width_a)), FLOAT32), (0, 1, start_b, ((pitch, rows_b), (1, width_b)),
                                                                       FLOAT32)
     assert region_of(access(*a), "m").overlaps(region_of(access(*b), "m")) == bool(touched(*a) & touched(*b))
+
+
+@given(MEMBERS, st.lists(MEMBERS, max_size=6), st.lists(st.integers(0, 300), min_size=1, max_size=3))
+def test_many_accesses__overlap_a_region_as_each_alone(member, others, starts):
+    """Also those of the same nest at several distances, whose results are memoized."""
+    first, count, _, dims, dtype = member
+    region = region_of(access(*member), "m")
+    accesses = [SimpleNamespace(region=region_of(access(*other), "m")) for other in others]
+    accesses += [SimpleNamespace(region=region_of(access(first, count, start, dims, dtype), "m")) for start in starts]
+    tests = RegionTests()
+    for _ in range(2):
+        assert tests.overlapping(region, accesses) == [a for a in accesses if a.region.overlaps(region)]
 
 
 @given(MEMBERS, MEMBERS)

@@ -21,7 +21,8 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.dependence_scan import PartnerColumns, StepEdges, joined, scanned, selected
 from nki_mlir.targets.neuron.codegen.nearby_accesses import NearbyAccesses
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
-from nki_mlir.waist.overlap import Region, nest_of, region_of
+from nki_mlir.waist.byte_nest import nest_of
+from nki_mlir.waist.overlap import Region, region_of
 
 MANY = 128                      # most regions of a memory that are all compared with each other
 ANY = 1 << 60                   # more dependences than any code has

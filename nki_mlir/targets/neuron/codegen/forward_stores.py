@@ -33,7 +33,8 @@ from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, I
 from nki_mlir.targets.neuron.codegen.reuse_loads import ROOM, BytesInUse, RunUses, is_load, used_elsewhere
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 from nki_mlir.targets.neuron.codegen.unread_results import unread_results
-from nki_mlir.waist.overlap import Region, nest_of, region_of
+from nki_mlir.waist.byte_nest import nest_of
+from nki_mlir.waist.overlap import Region, region_of
 
 NOTHING = Linear(0)
 MOST = 256          # most stores of one tensor in the table: each later store is compared with them

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from nki_mlir.waist.overlap import ByteNest, Region
+from nki_mlir.waist.overlap import Region, RegionTests, within_bounds
 
 BUCKETS = 256                   # number of buckets of the smallest size
 LEVELS, FACTOR = 5, 4           # number of sizes of buckets, and the factor from one size to the next
@@ -25,7 +25,6 @@ class TrackedAccess:
 
     region: Region
     node: int
-    seen: int = -1              # the last query that looked at it
     live: bool = True
 
     def overwrite(self, region: Region) -> None:
@@ -127,12 +126,10 @@ class NearbyAccesses:
         # By the registers of a write: earlier accesses that the write covers. Only a later access through the same
         # registers may still conflict with them.
         self.superseded: dict[Hashable, Entries] = {}
-        self.overlap_memo: dict[ByteNest, dict[int, bool]] = {}     # whether equal nests share a byte, by distance
-        self.queries = 0
+        self.tests = RegionTests()
 
     def earlier(self, region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes whose accesses conflict. Forget accesses that a write covers, and parts that it covers."""
-        self.queries += 1
         by_range = self.entries_of_others(region)
         if self.superseded and region.symbolic in self.superseded:
             by_range.append(self.superseded[region.symbolic])
@@ -161,37 +158,15 @@ class NearbyAccesses:
     def compare(self, entries: list[TrackedAccess], region: Region, writes: bool, conflicting: set[int]) -> None:
         """Add the nodes of the entries, with the region's registers, that touch it; drop those that a write to it
         covers."""
-        query, low, high, first, last = self.queries, region.low, region.high, region.first, region.last
-        one_run, forgotten = region.one_run, False
-        for access in entries:
-            if access.live and access.seen != query:
-                access.seen = query
-                other = access.region
-                if not (other.low < high and low < other.high):
-                    continue
-                if one_run and other.one_run:
-                    overlaps = other.first <= last and first <= other.last
-                else:
-                    overlaps = self.share_a_byte(other, region)
-                if overlaps:
-                    conflicting.add(access.node)
-                    if writes:
-                        access.overwrite(region)
+        forgotten = False
+        for access in self.tests.overlapping(region, entries):
+            if access.live:
+                conflicting.add(access.node)
+                if writes:
+                    access.overwrite(region)
             forgotten |= not access.live
         if forgotten:
             entries[:] = [access for access in entries if access.live]
-
-    def share_a_byte(self, other: Region, region: Region) -> bool:
-        """Return whether two regions with the same registers may share a byte. The distance of regions with one nest
-        decides it."""
-        if other.first > region.last or region.first > other.last:
-            return False
-        if other.nest is not region.nest:
-            return other.overlaps(region)
-        by_distance, distance = self.overlap_memo.setdefault(region.nest, {}), region.start - other.start
-        if distance not in by_distance:
-            by_distance[distance] = other.overlaps(region)
-        return by_distance[distance]
 
     def supersede(self, region: Region) -> None:
         """A write through registers comes after accesses that lie entirely in bytes that it may touch. From now on only
@@ -221,8 +196,7 @@ class NearbyAccesses:
 def add_in_range(entries: list[TrackedAccess], region: Region, conflicting: set[int]) -> None:
     """Add the nodes of entries with other registers than a region, if they may touch the bytes that the region may
     touch."""
-    low, high = region.low, region.high
     live = [access for access in entries if access.live]
     if len(live) < len(entries):
         entries[:] = live
-    conflicting.update([access.node for access in live if access.region.low < high and low < access.region.high])
+    conflicting.update([access.node for access in within_bounds(region, live)])
