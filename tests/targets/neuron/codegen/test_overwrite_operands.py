@@ -93,7 +93,7 @@ def test_values__stay(seed: int) -> None:
     ("last[buffer] == at and ", ""),
     (" or first[result.handle] != at", ""),
     ("tile.access == result.access and ", ""),
-    ("if tile.handle not in moved", ""),
+    ("if tile.handle not in read_elsewhere", ""),
     (" or buffer in shared", "")])
 def test_each_condition__is_needed(old: str, new: str) -> None:
     source = Path(tested.__file__).read_text(encoding="utf-8")
