@@ -2,7 +2,8 @@
 """Instruction counts of random kernels, and of the text that they are printed as, with the causes of differences.
 
 ``python -m tests.printing.counts {beta,current} [PROGRAMS] [SEED] [--keep-placement]`` prints how many kernels are
-within 2%, or with their placement equal, and of which instructions the others have more or fewer.
+within 2%, or with their placement equal, and of which instructions the others have more or fewer. Kernels with their
+placement are counted as the device runs them, the others before the search for the fastest program.
 """
 
 import os
@@ -49,20 +50,26 @@ TRANSFERS = LoadOp, StoreOp, DmaCopyOp
 SUMS_IN_REGISTERS = "nisa.tensor_scalar_reduce", "nisa.tensor_scalar_cumulative"
 
 
-def instructions(launched, arrays, merge: bool = True) -> Counter[str]:
+def instructions(launched, arrays, searched: bool = True) -> Counter[str]:
     """How many of each instruction engines and queues run, for all programs of a launch.
 
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
     capture of the current generation adds, nor what computes elements that nothing reads, which no text has. The code
-    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that. Without
-    ``merge`` it is the code before the search for the fastest order merges instructions: equal instructions in another
-    order may differ in which of them it merges.
+    is the optimized one, also where the kernel as it is written would take less time: two texts differ in that.
+
+    The device runs the program that the search finds to be the fastest. Where that is ``searched``, the counts of two
+    kernels with the same instructions may differ: the search times orders of instructions, and by these times it
+    merges equal instructions, merges loads, or loads again what a tile on chip still has. No text decides these
+    choices unless it keeps the placement: one that is equal but for the engine or the order of two independent
+    instructions has other ones, in either direction. Without ``searched`` the code is the one that the search begins
+    with, after all passes that depend on the instructions alone, in the order of the kernel. It has each
+    instruction that the text has too many or too few, also those that the search would merge.
     """
     captured = launched.lower(*arrays).specialization
     modules = {m: LoweredKernel(without_checks(m)) for m in captured.modules}
     variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
     cores = tuple(range(*CORES)) if has_cores(captured) else ()
-    optimized = Emission(kernel_as_written=False, merge=merge, merge_loads=merge)
+    optimized = Emission(kernel_as_written=False, reorder=searched)
     return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, optimized, cores)
                    for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 
@@ -149,7 +156,7 @@ def main(generation: str, programs: int, seed: int, placed: bool) -> None:
         except Unprintable as error:
             causes[error.headline] += 1
             continue
-        counts = (instructions(kernel, arrays) for kernel in (launched, again))
+        counts = (instructions(kernel, arrays, searched=placed) for kernel in (launched, again))
         cause = differing(*counts, within=0.0 if placed else WITHIN)
         causes[f"{cause} {sorted(limits(launched, arrays)) or ''}" if cause else "equal" if placed else "within 2%"] += 1
     for cause, count in causes.most_common():

@@ -4,9 +4,9 @@
 ``python -m tests.printing.round_trip --counts FILE [--only FORM] [--programs N] [--seed N]`` adds programs to the
 counts of a file and prints a table: of each form (the generation of the kernels, and what their text is), how many were
 printed, refused and failed, how many have an equal second text, and how many have the instructions of the original:
-within 2%, or as many where the text keeps the placement. It names the others by their number, which ``--show FORM NUMBER`` prints again, with what they have
-that docs/limits.md names as a reason. Some of the others differ only in which instructions the search for the fastest
-order merges; the code before merges tells.
+within 2% before the search for the fastest program, or as many as the device runs where the text keeps the placement
+(``counts.instructions`` says why), and how many are within 2% as the device runs them. It names the others by their
+number, which ``--show FORM NUMBER`` prints again, with what they have that docs/limits.md names as a reason.
 ``--examples`` adds a row for the kernels of the examples.
 """
 
@@ -50,6 +50,10 @@ class Form:
     read: Callable[..., Any] = reread
     options: dict[str, Any] = field(default_factory=dict)
     within: float | None = None
+
+    @property
+    def placed(self) -> bool:
+        return "keep_placement" in self.options
 
 
 BETA, PLACED = {"generation": "beta"}, {"keep_placement": True}
@@ -122,15 +126,17 @@ def judge(tally: Tally, form: Form, name: str, program: Program, launched: Any,
         if again is not None and form.within is not None:
             arrays = list(program.arrays.values())
             kernels = (launched, arguments or arrays), (again, arrays)
-            cause = differing(*(instructions(*each) for each in kernels), form.within)
+            counts = [[instructions(*each, searched=searched) for each in kernels] for searched in (True, False)]
+            causes = [differing(*both, form.within) for both in counts]
+            cause = causes[0 if form.placed else 1]
             tally.stages["counts"] += not cause
+            tally.stages["searched"] += not causes[0]
             if cause:
                 reasons = limits(launched, arguments or arrays)
-                unmerged = differing(*(instructions(*each, merge=False) for each in kernels), form.within)
-                tally.stages["merges"] += not unmerged
-                tally.stages["limited"] += bool(unmerged and reasons)
-                cause += "" if unmerged else ", merges alone"
+                tally.stages["limited"] += bool(reasons)
                 tally.rules[f"{name} {cause} ({', '.join(sorted(reasons)) or 'no limit'})"] += 1
+            elif causes[0]:
+                tally.rules[f"{name} {causes[0]} (by the search alone)"] += 1
         tally.stages["printed" if again is not None else "not printed"] += 1
     except Exception:
         tally.stages["failed"] += 1
@@ -151,12 +157,12 @@ def judge_examples(tally: Tally, form: Form) -> None:
 
 def table(counts: Counts) -> Table:
     """The counts of all forms, one in a row."""
-    rows = Table("form", "printed", "refused", "failed", "stable", "instructions as many, or within 2%", "others in merges alone", "others with a limit", title=f"seed {counts.seed}")
+    rows = Table("form", "printed", "refused", "failed", "stable", "instructions as many, or within 2%", "as the device runs them", "others with a limit", title=f"seed {counts.seed}")
     for name, tally in counts.tallies.items():
         stages = tally.stages
         near = f"{stages['counts']:,} of {stages['printed']:,}" if (FORMS | EXAMPLES)[name].within is not None else ""
         rows.add_row(name, *(f"{stages[stage]:,}" for stage in ("printed", "not printed", "failed", "stable")), near,
-                     *(f"{stages[stage]:,}" if near else "" for stage in ("merges", "limited")))
+                     *(f"{stages[stage]:,}" if near else "" for stage in ("searched", "limited")))
     return rows
 
 
@@ -169,7 +175,7 @@ def show(name: str, seed: int, number: int) -> None:
     text = printed(launched, arrays, **form.options)
     print(program.text, text, sep="\n")
     for kernel in launched, form.read(text, program.grid):
-        print(dict(instructions(kernel, arrays)), dict(instructions(kernel, arrays, merge=False)))
+        print(*(dict(instructions(kernel, arrays, searched=searched)) for searched in (True, False)))
 
 
 def main() -> int:

@@ -296,6 +296,24 @@ def test_programs_that_differ_count_once_each():
     assert instructions(again, [X]) == instructions(launched, [X]) == {"DMA": 4, "ACTIVATE": 1}
 
 
+@nki.jit
+def maxima_of_columns(x):
+    out = nl.ndarray((8, 1), nl.float32, buffer=nl.shared_hbm)
+    largest = nl.load(x[0:8, 0:1])
+    for column in nl.static_range(1, 8):
+        largest[...] = nl.maximum(largest, nl.load(x[0:8, nl.ds(column, 1)]))
+    nl.store(out, largest)
+    return out
+
+
+def test_counts_before_the_search_have_each_load():
+    """The search merges the loads of eight columns. Before it each counts, so that no merge hides a needless one."""
+    again = reread(printed(maxima_of_columns, [X]))
+    for kernel in maxima_of_columns, again:
+        assert instructions(kernel, [X], searched=False) == {"DMA": 9, "TENSOR_SCALAR": 7}
+        assert instructions(kernel, [X])["DMA"] < 9
+
+
 @pytest.mark.fuzz
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("generation, count, most", [("current", 50, 2), ("beta", 80, 4)], ids=["current", "beta"])
