@@ -17,6 +17,7 @@ from nki_mlir.migration.facts import SBUF, IndexFact, MaskBound, MaskFact, Tenso
 from nki_mlir.migration.views import SubscriptText
 
 MIRRORED = {"greater": "less", "greater_equal": "less_equal"}
+NAMES = {-1: "padded_columns", -2: "padded_rows"}          # of the sizes of a padded tile, by axes from the last
 REDUCTIONS = {"nl.sum": "add", "nl.prod": "multiply", "nl.max": "maximum", "nl.min": "minimum"}
 
 
@@ -67,13 +68,11 @@ class GuardedWindows(Diagonals):
             if comparison.operator != "less" or len(guarded) != 1:
                 return None
             (k, item), = guarded
-            steps = [terms.number(axis.step) for axis in item.axes]
-            if any(step is None or step < 0 for step in steps):
+            if any((terms.number(axis.step) or 0) < 0 for axis in item.axes):
                 return None
-            stop = item.base
-            for axis in item.axes:
-                stop = terms.add(stop, terms.multiply(axis.step, axis.extent))
-            wide[k] = terms.simplified(terms.subtract(stop, str(sum(step or 0 for step in steps) - 1)))
+            wide[k] = self._size_of_windows(item, sizes[k])
+            if not terms.SIMPLE.match(wide[k]) and "max(" in wide[k]:
+                wide[k] = self.named(wide[k], NAMES.get(k - len(sizes), "padded_size"))
             filled[k] = f"0:{sizes[k]}"
         name, dtype = self.fresh_name("padded"), view.tensor.dtype or f"{view.text}.dtype"
         dtype = dtype.replace("nl.", f"{self.nl}.", 1) if dtype.startswith("nl.") else dtype
@@ -84,3 +83,19 @@ class GuardedWindows(Diagonals):
         self.report.changed(self.line, "the tile is padded, because windows that the mask restricts leave it")
         tile = TensorFact(SBUF, tuple(wide), view.tensor.dtype, base=True)
         return SubscriptText(name, tile, items, view.counts), replace(mask, diagonals=())
+
+    @staticmethod
+    def _size_of_windows(index: IndexFact, size: str) -> str:
+        """Return the number of elements up to the last one that the windows of an index may read, at least ``size``. A
+        step that is a name is positive, because all windows begin within the tile."""
+        are_numbers = all(terms.number(axis.step) is not None for axis in index.axes)
+        count, constant = index.base, 1
+        for axis in index.axes:
+            if axis.step == "1" and not are_numbers:
+                count, constant = terms.add(count, axis.extent), constant - 1
+            else:
+                count = terms.add(count, terms.multiply(terms.subtract(axis.extent, "1"), axis.step))
+        count = terms.add(count, str(constant))
+        count = terms.simplified(count) if are_numbers else count
+        covers = index.base == "0" and any(axis.step == "1" and axis.extent == size for axis in index.axes)
+        return count if covers else terms.largest(size, count)
