@@ -33,9 +33,11 @@ class NeedsArguments(Exception):
 
 @dataclass
 class InnerFunction:
-    """A function within a kernel, with facts about its parameters and its result."""
+    """A function within a kernel, with facts about its parameters and its result. ``of_body`` are the facts that its
+    body shows about its parameters, ``facts`` those that its calls show as well."""
 
     tree: ast.FunctionDef
+    of_body: dict[str, Fact]
     facts: dict[str, Fact]
     returned: Fact
 
@@ -43,13 +45,16 @@ class InnerFunction:
         """Return the facts that a call, and the calls ``before``, show about parameters that the body does not
         show."""
         facts = dict(before)
+        tiles = {name: fact for name, fact in self.of_body.items() if isinstance(fact, TensorFact)}
+        if any(not isinstance(fact, TensorFact) for name, fact in arguments.items() if name in tiles):
+            facts |= tiles                  # a tile in some calls and another value in others: no call shows a shape
         for name, fact in passed(arguments, self.tree).items():
+            if name in tiles and facts.get(name) == tiles[name]:
+                continue
             if isinstance(before.get(name), TensorFact):
                 facts[name] = joined(name, before[name], fact)
-            elif name in before:            # a tile in some calls and another value in others
-                continue
-            elif isinstance(fact, TensorFact) and (self.facts.get(name) == NumberFact() or (
-                    fact.blocks and isinstance(self.facts.get(name), TensorFact))):
+            elif name not in facts and isinstance(fact, TensorFact) and (
+                    self.of_body.get(name) == NumberFact() or (name in tiles and (fact.blocks or fact.shape))):
                 facts[name] = fact
         return facts
 

@@ -57,19 +57,14 @@ class ElementwiseTexts(OperandMasks):
                 if narrow[1].shape is not None and wide[1].shape is None and narrow[1].rank == 2 and (
                         narrow[1].shape[0] == "1" != narrow[1].shape[1]):
                     return self.row_alike(left, right, narrow is left)
-                if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
+                if narrow[1].shape is not None and wide[1].shape is None and "1" in narrow[1].shape[1:]:
                     named = self.wide_operand(wide[0])
-                    text = f"{narrow[0]}.broadcast(1, {named}.shape[1])" if self.broadcasts and (
-                        narrow[1].shape[0] != "1") else f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)"
+                    text = self.repeated_like(*narrow, named)
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
                     named = self.wide_operand(wide[0]) if "?" in wide[1].shape else wide[0]
                     tile = f"{ROWS}({narrow[0]})" if narrow[1].base and wide[1].rank == 2 else narrow[0]
                     text = f"{self.nl}.broadcast_to({tile}, {self.shape_text(wide[1], named)})"
-                    return (text, named, second) if narrow is left else (named, text, first)
-                if narrow[1].shape is not None and wide[1].shape is None and "1" in narrow[1].shape[1:]:
-                    named = self.wide_operand(wide[0])
-                    text = f"{self.nl}.broadcast_to({narrow[0]}, {named}.shape)"
                     return (text, named, second) if narrow is left else (named, text, first)
             self.report.changed(self.line, ASSUMED_ALIKE)
             return a, b, first if first.shape is not None else second
@@ -90,6 +85,13 @@ class ElementwiseTexts(OperandMasks):
     def wide_operand(self, text: str) -> str:
         """Return the name of an operand that gives the other operand its shape: a new name for an expression."""
         return self.named(text, name_of_operand(text, self.nl))
+
+    def repeated_like(self, text: str, narrow: TensorFact, wide: str) -> str:
+        """Return a tile with axes of one element, repeated to the shape of a tile that the text does not show."""
+        if self.broadcasts and narrow.shape is not None and narrow.shape[0] != "1" == narrow.shape[1] and (
+                narrow.rank == 2):
+            return f"{text}.broadcast(1, {wide}.shape[1])"
+        return f"{self.nl}.broadcast_to({text}, {wide}.shape)"
 
     def row_alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact], is_left: bool
                   ) -> tuple[str, str, TensorFact]:

@@ -162,6 +162,8 @@ class Kernels(GridKernels):
         inferred_before = self.signatures.get(name)
         inferred = self.inferred(name)
         if inferred_before is not None:
+            inferred_before = {n: f for n, f in inferred_before.items() if n not in facts or n not in absent_parameters(
+                tree, self.passed_parameters.get(name, ()))}
             facts = {n: joined(n, inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
                      for n, f in inferred.items()}
         else:
@@ -447,10 +449,10 @@ class Kernels(GridKernels):
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
         """Rewrite a function within a kernel, which reads variables of the kernel."""
         tree = tree_of(node)
-        facts = self.parameters.facts(tree, False)
-        facts |= self.inner_facts.get((self.callers[-1], tree.name), {})
+        of_body = self.parameters.facts(tree, False)
+        facts = of_body | self.inner_facts.get((self.callers[-1], tree.name), {})
         function, returned = self.function(node, tree, facts, False, dict(self.scope.facts))
-        self.local[tree.name] = InnerFunction(tree, facts, returned)
+        self.local[tree.name] = InnerFunction(tree, of_body, facts, returned)
         return function.with_changes(decorators=[])
 
     def annotations(self, parameters: cst.Parameters) -> cst.Parameters:

@@ -67,6 +67,8 @@ class TileUpdates(FunctionCalls):
                 text, source = self.shortened(text, source, dst_fact)
                 rows = self.operand(dst, dst_fact)[0] if not write_back else rows
                 text = self.stretched(text, source, dst_fact.shape or ())
+            elif source.shape is not None and "1" in source.shape[1:]:
+                text = self.repeated_like(text, source, rows)
             if dst_fact.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:
                 text = f"{self.nl}.copy({text})"
         elif inverted:
