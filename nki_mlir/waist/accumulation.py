@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nki_mlir.bindings import Value
-from nki_mlir.dialects.access import Linear, Ranges, Tile, same_elements
+from nki_mlir.dialects.access import Ranges, Tile, same_elements
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.waist.rows import Rows, converted
+from nki_mlir.waist.rows import Rows, converted, count_along
 from nki_mlir.waist.writer import IterationSpace, ScalarBody
 
 RESETS, FOLDS = ("reset", "reset_reduce"), ("reduce", "reset_reduce")       # commands
@@ -69,15 +69,12 @@ class Accumulation:
         """Write the elements; ``carry`` is folded with them, or has the element before each."""
         op, rank = self.op, len(target.shape)
         inputs = [rows.view(tile) if tile.shape == target.shape else rows.row(tile) for tile in self.sources]
-        free, step, axes = frozenset(range(1, rank)), 1, list[tuple[int, int]]()
-        for axis in reversed(range(1, rank)):
-            axes.insert(0, (axis, step))
-            step *= target.shape[axis]
+        free = frozenset(range(1, rank))
 
         def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
             values = converted(s, ins, inputs)
             if op.counts:
-                values.append(s.position(Linear(0, (), tuple(axes))))
+                values.append(s.position(count_along(free, target.shape)))
             value = op.next(s, outs[1], *values) if self.scans else op.body(s, *values)
             element = s.convert(value, FLOAT32, target.dtype)
             if carry is None:

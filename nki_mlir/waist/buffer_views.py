@@ -155,7 +155,7 @@ class TileReader:
             if d > 0 or not tile.on_chip:
                 for axis, c in form.axes:
                     steps[axis] += c * step
-            elif step or size == 1:             # else one partition for all lanes
+            elif step:                          # else one partition for all lanes
                 if len(form.axes) > 1 or any(c != 1 for _, c in form.axes) or (step != 1 and size > 1):
                     raise Unsupported(feature="a step through partitions", instead="use contiguous partitions")
                 lanes = form.axes[0][0] if form.axes else None

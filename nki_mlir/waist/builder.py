@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import Linear, Ranges, Tile, same_elements
+from nki_mlir.dialects.access import Ranges, Tile, same_elements
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
@@ -19,7 +19,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.waist.accumulation import accumulation_of
 from nki_mlir.waist.overlap import may_overlap
-from nki_mlir.waist.rows import Expression, Rows, recurrence
+from nki_mlir.waist.rows import Expression, Rows, count_along, recurrence
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
 
@@ -227,14 +227,6 @@ class _Work:
         sources = self.op.sources()
         return s.convert(self.expression(s, sources, [value_of.get(t, out) for _, t in sources]), self.compute, dtype)
 
-    def order(self) -> Linear:
-        """Return a form that counts the elements of a fold in their order, from 0."""
-        axes, step = [], 1
-        for axis in sorted(self.reduced, reverse=True):
-            axes.append((axis, step))
-            step *= self.iteration.extents[axis]
-        return Linear(0, (), tuple(sorted(axes)))
-
     def fold(self, alu: str, negate: bool = False) -> Reduction:
         entry, masked = ALU[alu], bool(self.nest.mask)
         start = entry.identity(self.compute)
@@ -248,7 +240,7 @@ class _Work:
             return Reduction("add", 0, last=mean,
                              first=Reduction("add", 0, lambda s, value: s.constant(1)) if masked else None)
         # a - b - c ...: the sum, in which all elements but the first have the other sign.
-        order = self.order()
+        order = count_along(self.reduced, self.iteration.extents)
 
         def element(s: ScalarBody, value: Value, *earlier: Value) -> Value:
             position = s.position(order)

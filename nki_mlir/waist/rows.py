@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Forms along the rows of a tile (a row has the elements of one partition): recurrences, and values of rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from nki_mlir.bindings import Value
-from nki_mlir.dialects.access import SBUF, Tile, same_elements
+from nki_mlir.dialects.access import SBUF, Linear, Tile, same_elements
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.overlap import may_overlap
@@ -62,6 +62,15 @@ class Rows:
     def write(self, dst: Tile, columns: Sequence[Tile]) -> None:
         for k, column in enumerate(columns):
             self.assign(column_of(dst, k), lambda s, x: x, [column])
+
+
+def count_along(axes: Iterable[int], extents: Sequence[int]) -> Linear:
+    """Return a form that counts the elements along some axes in their order, from 0."""
+    steps, step = [], 1
+    for axis in sorted(axes, reverse=True):
+        steps.append((axis, step))
+        step *= extents[axis]
+    return Linear(0, (), tuple(sorted(steps)))
 
 
 def column_of(tile: Tile, k: int) -> Tile:

@@ -105,3 +105,18 @@ def test_elements_of_a_tile_that_another_view_names(sizes, steps, passes):
         : memref<{shape}xf32, "sbuf"> to {kind}"""
     elements = offset + np.add.outer(*(step * np.arange(size) for step, size in zip(steps, sizes)))
     np.testing.assert_array_equal(run(kernel(views, "%v", kind, sizes), *passes), np.tile(elements, (TURNS, 1)))
+
+
+@pytest.mark.parametrize("passes", [(), ("linalg-to-nisa",)], ids=["nests", "instructions"])
+@pytest.mark.parametrize("rows_of_tile, step", [(30, 1), (30, 2), (0, 1)], ids=["rows", "each second row", "one row"])
+def test_one_partition_of_a_view__has_no_step(rows_of_tile, step, passes):
+    """A piece of one partition may have any step: no partition follows. The view may repeat one row."""
+    kind, row = f'memref<6x5xf32, strided<[{rows_of_tile}, 1], offset: 61>, "sbuf">', 3 * rows_of_tile
+    piece = f'memref<1x4xf32, strided<[{rows_of_tile * step}, 1], offset: {61 + row + 1}>, "sbuf">'
+    views = f"""%tile = memref.alloc() : memref<24x30xf32, "sbuf">
+    linalg.copy ins(%x : memref<24x30xf32, "hbm">) outs(%tile : memref<24x30xf32, "sbuf">)
+    %all = memref.reinterpret_cast %tile to offset: [61], sizes: [6, 5], strides: [{rows_of_tile}, 1]
+        : memref<24x30xf32, "sbuf"> to {kind}
+    %v = memref.subview %all[3, 1] [1, 4] [{step}, 1] : {kind} to {piece}"""
+    elements = 61 + row + 1 + np.arange(4)
+    np.testing.assert_array_equal(run(kernel(views, "%v", piece, (1, 4)), *passes), np.tile(elements, (TURNS, 1)))

@@ -9,7 +9,7 @@ import pytest
 
 from nki_mlir.dialects.access import Access, Linear, Tile, full_tile
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType, convert
-from nki_mlir.waist.rows import Rows, column_of, recurrence
+from nki_mlir.waist.rows import Rows, column_of, count_along, recurrence
 from nki_mlir.waist.writer import IterationSpace
 
 
@@ -176,3 +176,13 @@ def test_rows__are_computed_from_rows_and_elements() -> None:
     np.testing.assert_array_equal(memory[out].T, [memory[total][:, 0].astype(BFLOAT16.numpy),
                                                   memory[difference][:, 0].astype(BFLOAT16.numpy), before])
     assert (column_of(part(out, 1, 2), 1).access.free.const, column_of(out, 2).shape) == (2, (4, 1))
+
+
+@pytest.mark.parametrize("axes", [(), (2,), (0, 2), (1, 2, 3)], ids=str)
+def test_elements_along_axes__are_counted_in_row_major_order(axes):
+    extents = (3, 2, 5, 4)
+    form = count_along(axes, extents)
+    assert form.axes == tuple(sorted(form.axes)) and {axis for axis, _ in form.axes} == {*axes}
+    counted = [sum(step * at[axis] for axis, step in form.axes) for at in np.ndindex(*[
+        n if axis in axes else 1 for axis, n in enumerate(extents)])]
+    assert counted == [*range(len(counted))] and form.const == 0
