@@ -122,6 +122,19 @@ def test_overlap__with_registers_is_exact_for_equal_terms_only():
     assert not moving(0, 16).overlaps(moving(64, 32))   # 0 to 63 against 64 on
 
 
+def test_overlap__with_a_register_as_partition():
+    """Partitions at a register's value may be any; with the same register they are as far apart as without it."""
+    def rows(first, *register):
+        pattern = Access(FLOAT32, Linear(first, register), Linear(), ((1, 16), (1, 8)))
+        return region_of(pattern, "m", symbols=("i",), ranges=((0, 96),))
+
+    moving, low, high = rows(0, (0, 1)), rows(0), rows(64)
+    assert [low.symbolic, moving.symbolic] == [None, ((), (("i", 1),))]
+    assert moving.overlaps(low) and moving.overlaps(high) and high.overlaps(moving) and not low.overlaps(high)
+    assert not moving.covers(low) and moving.covers(rows(0, (0, 1)))
+    assert moving.overlaps(rows(15, (0, 1))) and not moving.overlaps(rows(16, (0, 1)))
+
+
 def test_overlap__of_steps_that_differ_goes_by_what_divides_them():
     """Of more blocks than are compared one by one."""
     even, odd, wide = (region_of(Access(UINT8, None, Linear(start), dims), "m") for start, dims in (

@@ -87,6 +87,28 @@ def test_iterations_are_independent__where_the_author_says_so(marks, parallel):
     assert block.nodes[-1].parallel is parallel
 
 
+@pytest.mark.parametrize("inner, idle", [
+    ("", True),
+    ("%m = arith.muli %j, %c2 : index", True),
+    ("scf.for %k = %c0 to %c2 step %c2 { }", True),
+    ("memref.copy %x, %y : memref<8x4xf32, \"hbm\"> to memref<8x4xf32, \"hbm\">", False),
+    ("%t = arith.cmpi slt, %j, %c2 : index\n scf.if %t { }", False),
+], ids=["empty", "numbers", "a loop", "a copy", "a branch"])
+def test_loops_are_idle__that_only_count_and_compute_numbers(inner, idle):
+    """The loop around such a loop is idle as well."""
+    _module, block = read(f"""
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  scf.for %i = %c0 to %c2 step %c2 {{
+    scf.for %j = %c0 to %i step %c2 {{
+      {inner}
+    }}
+  }}
+""")
+    outer = block.nodes[-1].body
+    assert (outer.nodes[-1].body.is_idle, outer.is_idle, block.is_idle) == (idle, idle, idle)
+
+
 def test_views__are_offsets_in_bytes_from_their_buffer():
     module, block = read("""
   %c3 = arith.constant 3 : index
@@ -196,6 +218,10 @@ def test_functions_of_indices__read_64_bits():
      " linalg.copy ins(%x : memref<8x4xf32, \"hbm\">) outs(%h : memref<8x4xf16, \"hbm\">)",
      "'linalg.copy' between memref<8x4xf32, \"hbm\"> and memref<8x4xf16, \"hbm\"> is not supported; "
      "convert the elements"),
+    ("linalg.generic {indexing_maps = [affine_map<(p, f) -> (p, f)>], iterator_types = [\"parallel\", \"parallel\"]}\n"
+     " outs(%y : memref<8x4xf32, \"hbm\">) {\n^bb0(%old: f32):\n %sum = arith.addf %old, %old : f32\n"
+     " linalg.yield %sum : f32\n}",
+     "'arith.addf' in a scalar expression is not supported; use operations of the scalar dialect"),
 ])
 def test_what_no_executor_takes__is_refused(body, text):
     with pytest.raises(Unsupported) as caught:
