@@ -2,6 +2,7 @@
 """Copies go where their source may be their destination, and values stay bit for bit."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -61,6 +62,23 @@ def test_tile_that_dies_at_a_copy__is_the_copy(address):
     ids=["written", "read", "two readers", "converted", "an address", "an engine"])
 def test_copies_that_stay(changes):
     assert left(**changes)[-1] == "tensor_copy"
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_copies_of_copies__all_go(length):
+    """What wrote the source of a copy that is gone wrote the source of the next one, whether or not something else
+    writes there before."""
+    for others in (0, 1):
+        b = Builder()
+        x, *tiles = (b.on_chip(f"t{k}", (ROWS, WIDTH)) for k in range(length + 2))
+        for _ in range(others):
+            b.step(MemsetOp, dst=Expressions.tile(tiles[0]), value=2.0)
+        b.step(TensorCopyOp, dst=Expressions.tile(tiles[0]), src=Expressions.tile(x))
+        b.step(TensorScalarOp, dst=Expressions.tile(tiles[0]), src=Expressions.tile(tiles[0]), op0="add", imm0=1.0)
+        for source, target in pairwise(tiles):
+            b.step(TensorCopyOp, dst=Expressions.tile(target), src=Expressions.tile(source), engine="unknown")
+        assert coalesce_copies(b.code) == length
+        assert [step.op.dst.handle for step in b.code.body.nodes] == [tiles[-1]] * (2 + others)
 
 
 def test_part_of_a_tile_is_copied():

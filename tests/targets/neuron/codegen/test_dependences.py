@@ -138,12 +138,41 @@ def test_tiles_side_by_side__are_not_compared(register):
     assert compared < 10 * count * 2
 
 
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("first, most", [(0, 0), (0, 900), (2000, 30), (5000, 90), (60_000, 5000)])
+def test_access_through_a_register__follows_all_that_it_may_touch(first, most, writes):
+    """Of runs of 64 bytes that lie side by side, written and read in turn, in a memory of many buckets."""
+    count, accesses = 1024, NearbyAccesses(1024 * 64)
+    for k in range(count):
+        accesses.add(region_of(Access(FLOAT32, None, Linear(k * 16), ((1, 16),)), "x"), k, k % 2 == 0, k)
+    region = region_of(Access(FLOAT32, None, Linear(first // 4, ((0, 1),)), ((1, 16),)), "x", 0, 0, ("r",), ((0, most // 4),))
+    earlier: set[int] = set()
+    accesses.earlier(region, writes, earlier)
+    touched = range(first // 64, min(count, (first + most // 4 * 4 + 63) // 64 + 1))
+    assert earlier == {k for k in touched if writes or k % 2 == 0}
+
+
 def test_equal_accesses_of_one_stream__are_the_latest_alone():
     """Of accesses of one stream the latest stands for all; a write that covers them replaces them."""
     access = Access(FLOAT32, ZERO, ZERO, ((1, 128), (1, 8)))
     tile = Tile("t", SBUF, (128, 8), FLOAT32, access)
     steps = columns([([], [tile]), ([tile], []), ([tile], []), ([tile], []), ([], [tile]), ([tile], [])])
     assert dependences_between(steps, "axxyab") == [[], [0], [0], [0], [0, 2, 3], [4]]
+
+
+@pytest.mark.parametrize("reads_of_few, reads_of_many", [(8, 0), (0, 8), (8, 3), (3, 8), (8, 8)])
+def test_more_dependences_than_the_limit__are_none(reads_of_few, reads_of_many, monkeypatch):
+    """Of a memory with few regions, of one with so many that only nearby ones are compared, and of both."""
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.dependences.MANY", 4)
+
+    def tile(name, k):
+        return Tile(name, SBUF, (128, 1024), FLOAT32, Access(FLOAT32, ZERO, Linear(8 * k), ((1, 128), (1, 8))))
+    writes = [([], [tile("few", 0)]), *(([], [tile("many", k)]) for k in range(8))]
+    reads = [([tile("few", 0)], [])] * reads_of_few + [([tile("many", 0)], [])] * reads_of_many
+    touched = columns([*writes, *reads])
+    total = reads_of_few + reads_of_many
+    assert [limited_dependences(touched, (), False, most) for most in (0, 7, total - 1)] == [None] * 3
+    assert [*map(len, limited_dependences(touched, (), False, total).lists)] == [0] * 9 + [1] * total
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -147,11 +147,12 @@ def fused(code: Code) -> Code:
     return code
 
 
-def shifted(between=lambda b, x, m: None, reader=False, dtype=FLOAT32, fixed=False):
+def shifted(between=lambda b, x, m: None, reader=False, dtype=FLOAT32, fixed=""):
     """exp(x - m), with something between the two instructions."""
     b = Builder()
-    x, m, e = b.on_chip("x", (ROWS, WIDTH)), b.on_chip("m", (ROWS, 1)), b.on_chip("e", (ROWS, WIDTH))
-    t = b.on_chip("t", (ROWS, WIDTH), dtype=dtype, address=(0, 0) if fixed else None)
+    x, t, e, m = (b.on_chip(name, (ROWS, width), dtype=dtype if name == "t" else FLOAT32,
+                            address=(0, 0) if name == fixed else None)
+                  for name, width in (("x", WIDTH), ("t", WIDTH), ("e", WIDTH), ("m", 1)))
     tile = Expressions.tile
     b.step(TensorReduceOp, dst=tile(m), src=tile(x), axes=(1,), op="maximum")
     b.step(TensorScalarOp, dst=tile(t), src=tile(x), operand0=tile(m, repeated=True), op0="subtract")
@@ -170,9 +171,13 @@ def test_a_shift_that_only_the_exponential_reads__is_its_bias():
 
 @pytest.mark.parametrize("how", [
     {"between": lambda b, x, m: b.memset((x, 0, ROWS, 0, 4), 1)}, {"between": lambda b, x, m: b.memset((m, 0, ROWS, 0, 1), 1)},
-    {"reader": True}, {"dtype": BFLOAT16}, {"fixed": True}], ids=["written", "maximum", "read", "rounds", "address"])
+    {"reader": True}, {"dtype": BFLOAT16}, {"fixed": "t"}, {"fixed": "x"}],
+    ids=["written", "maximum", "read", "rounds", "address", "address of the source"])
 def test_a_shift__stays_where_values_or_memory_would_change(how):
-    assert "tensor_scalar" in names(shifted(**how))
+    """Then nothing negates the maximum."""
+    code = shifted(**how)
+    reduction, = (step.op for step in steps_in(code.body) if step.op.name == "tensor_reduce")
+    assert "tensor_scalar" in names(code) and not reduction.negate
 
 
 def test_a_maximum_that_others_read__is_not_negated():
