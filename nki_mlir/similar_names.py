@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 
 ALIKE = 0.65                    # cutoff of difflib, by which ``sofmax`` is close to ``softmax`` and not to ``max8``
+FOREIGN_ALIKE = 0.8             # the cutoff for names of other libraries: ``bf16x`` is close to ``bf16``
 LONGEST = 200                   # characters of a name: comparing a longer text takes seconds
 # Names of NumPy, PyTorch and Triton, to which difflib finds no name or a wrong one (``sub`` resembles ``sum``).
 ELSEWHERE = {"mul": "multiply", "sub": "subtract", "div": "divide", "logical_shift_left": "left_shift",
@@ -41,17 +42,24 @@ def same_name(name: str, names: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = ALIKE) -> str:
-    """Return the name that the user probably meant by an unknown one, or "": the same name, or a similar one (the first
-    of equally similar ones)."""
+    """Return the name that the user probably meant by an unknown one, or "": the same name, a similar one (the first
+    of equally similar ones), or the one for a name of another library that is more similar."""
     from difflib import SequenceMatcher  # start-up: imported on first use
     listed = [*names]
     if len(name) > LONGEST:
         return ""
     if same := same_name(name, listed):
         return same
-    ratios = {n: SequenceMatcher(None, n.lower(), name.lower()).ratio() for n in listed}
-    best = max(ratios, key=ratios.__getitem__, default="")
-    return best if ratios.get(best, 0.0) >= cutoff else ""
+
+    def closest(candidates: Iterable[str]) -> tuple[str, float]:
+        ratios = {n: SequenceMatcher(None, n.lower(), name.lower()).ratio() for n in candidates}
+        best = max(ratios, key=ratios.__getitem__, default="")
+        return best, ratios.get(best, 0.0)
+    similar, ratio = closest(listed)
+    foreign, foreign_ratio = closest(n for n, meant in ELSEWHERE.items() if meant in listed)
+    if foreign_ratio > max(ratio, FOREIGN_ALIKE):
+        return ELSEWHERE[foreign]
+    return similar if ratio >= cutoff else ""
 
 
 # Names of other libraries to which no single name of the language corresponds, with what computes the same.

@@ -6,6 +6,7 @@ It prints the output of ``--mlir-print-ir-...``, ``--mlir-timing`` and ``--mlir-
 
 import argparse
 import io
+import os
 import re
 import sys
 import time
@@ -262,6 +263,26 @@ class PassReport(PassObserver):
 LEVELS = ("linalg", "nisa")
 
 
+class NoModule(source.MalformedInput):
+    """The error of a text that ``nki_mlir.opt`` cannot read, with its diagnostics."""
+
+    code = "NKI-OPT-MODULE"
+    message = "nki_mlir.opt gets a text that is not a valid module: {first}"
+    fix = "{instead}"
+
+    @classmethod
+    def of(cls, error: source.MalformedInput, text: str) -> "NoModule":
+        """Return the error for a text that a parser refuses; it may be the name of a file instead."""
+        wrong = cls(error.diagnostics)
+        is_file = "\n" not in text and (text.endswith(".mlir") or os.path.isfile(text))
+        wrong.values = {"first": error.diagnostics[0], "instead": (
+            f"pass the text of the file: Path({text!r}).read_text()" if is_file else
+            "pass the text of a module, such as kernel.lower(x).as_text('nki')")}
+        return wrong
+
+    __str__ = NkiMlirError.__str__
+
+
 @alone
 def optimized(module: Module | str, passes: str | Sequence[str], to: str, target: str) -> Module:
     """Implement ``nki_mlir.opt``."""
@@ -281,7 +302,10 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
                 text += ": lower it for arguments first, kernel.lower(x).as_text('nki')"
             raise source.SourceError(text, fix=f"pass {example}").located(user_location())
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
-    parsed = source.read_module(text, "<module>")
+    try:
+        parsed = source.read_module(text, "<module>")
+    except source.MalformedInput as error:
+        raise NoModule.of(error, text).located(user_location()) from None
     try:
         named = [name for part in names if part for name in split_pipeline(part)]
     except MalformedPipeline as error:

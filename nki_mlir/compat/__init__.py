@@ -14,6 +14,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from nki_mlir import _without_internal_frames
 from nki_mlir.alone import permanent_imports
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -134,7 +135,7 @@ class Finder(Loader):
         parts = [name.rpartition(".")[2] for name in self.names if name.rpartition(".")[0] == module.__name__]
         lazy = {name: (f"{module.__name__}.{name}", "") for name in parts}      # also those not imported
         lazy |= LAZY.get(module.__name__, {})
-        if lazy:
+        if lazy or "__getattr__" in module.__dict__:
             module.__dict__["__getattr__"] = lazy_names(lazy, module)
             module.__dict__.setdefault("__dir__", lambda: sorted({*module.__dict__, *lazy}))
 
@@ -144,6 +145,7 @@ def lazy_names(lazy: dict[str, tuple[str, str]], module: ModuleType) -> Callable
     previous ``__getattr__``."""
     previous = module.__dict__.get("__getattr__")
 
+    @_without_internal_frames
     def find(name: str) -> object:
         if name in lazy:
             home, inner = lazy[name]

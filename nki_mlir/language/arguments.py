@@ -129,6 +129,9 @@ def explained(error: Exception, values: Mapping[str, object]) -> Exception:
     name = next((name for name, value in values.items() if value is read or (
         sequence and isinstance(value, tuple | list) and same_items(value, read)) or (
         isinstance(read, dict) and isinstance(value, dict) and value.keys() == read.keys())), None)
+    if name is None and attribute_names(read):                  # a capture has copies of objects
+        names = [name for name, value in values.items() if type(value) is type(read)]
+        name = names[0] if len(names) == 1 else None
     if name is None:
         return with_fix(error)
     value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"

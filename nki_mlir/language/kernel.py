@@ -26,10 +26,9 @@ from nki_mlir.capture.builder import Builder, current
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.loop_state import Identity
 from nki_mlir.capture.races.verdicts import checked, report
-from nki_mlir.capture.replaced_builtins import AnyException, ReplacedPython
 from nki_mlir.capture.source_text import remember
 from nki_mlir.capture.tensor import Buffer
-from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.capture.wrapping import definition_location, is_python_function, name_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules, value_text
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
@@ -166,44 +165,40 @@ class Kernel(Derived):
         extents, cores = extents_and_cores(grid)
         return self.with_changes(grid=extents, cores=cores, has_grid=True)
 
+    @without_internal_frames
     def on(self: K, executor: str) -> K:
         """Return the kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""
         check_executor(executor)
         return self.with_changes(executor=executor)
 
+    @without_internal_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
+        return self.inline(arguments, keywords) if capturing() else self.called(arguments, keywords)
+
+    def called(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+        """Run the kernel on arrays of NumPy or of a framework, outside of other kernels."""
+        call, function = None, self.func
+        if not keywords and type(function) is FunctionType and not is_traced():     # Dynamo cannot read such keys
+            executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
+            key = call_cache.key_of_arrays([function, self.fixed, target, level], function, arguments)
+            call = None if key is None else self.specializations.find(key)
+        if call is None:
+            arguments, keywords = with_arrays(arguments, keywords)
+            adapter = framework_of(arguments, keywords)
+            if adapter is not None:
+                return adapter.call(self, arguments, keywords)
         try:
-            if capturing():
-                return self.inline(arguments, keywords)
-            call, function = None, self.func
-            if not keywords and type(function) is FunctionType and not is_traced():     # Dynamo cannot read such keys
-                executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
-                key = call_cache.key_of_arrays([function, self.fixed, target, level], function, arguments)
-                call = None if key is None else self.specializations.find(key)
-            if call is None:
-                arguments, keywords = with_arrays(arguments, keywords)
-                adapter = framework_of(arguments, keywords)
-                if adapter is not None:
-                    return adapter.call(self, arguments, keywords)
-            try:
-                if call is not None:
-                    run: call_cache.ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
-                    if run is not None:
-                        arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
-                        if len(arguments) > run.inputs:
-                            arrays = [a for a in arguments if type(a) is np.ndarray]
-                        if not run.updated or run.fits(arrays):
-                            return run(arrays)
-                return self.run(arguments, keywords, self.executor or default_executor())
-            except IndirectOutOfBounds as error:
-                raise plain(error) from error
-        except AnyException as error:
-            try:
-                leave_out_internal_frames(error)
-            except ReplacedPython as replaced:
-                replaced.__traceback__ = None
-                raise
-            raise
+            if call is not None:
+                run: call_cache.ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
+                if run is not None:
+                    arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
+                    if len(arguments) > run.inputs:
+                        arrays = [a for a in arguments if type(a) is np.ndarray]
+                    if not run.updated or run.fits(arrays):
+                        return run(arrays)
+            return self.run(arguments, keywords, self.executor or default_executor())
+        except IndirectOutOfBounds as error:
+            raise plain(error) from error
 
     @without_internal_frames
     def lower(self, *arguments: object, **keywords: object) -> "Lowered":

@@ -19,6 +19,11 @@ class BadExtent(BadArgument):
     fix = "give each axis a positive integer, for example kernel[2, 4]"
 
 
+class NestedGridSequence(BadArgument):
+    message = "the sequences of a launch grid contain themselves, or are nested more than {depth} deep"
+    fix = "give one sequence of positive integers, for example kernel[2, 4]"
+
+
 class GridFunction(BadArgument):
     message = "the launch grid is a function, {name}, instead of integers"
     fix = "pass the integers that it returns, for example kernel[2, 4]"
@@ -27,6 +32,9 @@ class GridFunction(BadArgument):
 class TooManyPrograms(BadArgument):
     message = "a launch grid has {count} programs; at most {limit:,} can run"
     fix = "give each program more of the work, in a loop in the kernel"
+
+
+NESTED = 8                          # depth of the nested sequences of a launch grid
 
 
 def extents_and_cores(grid: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -41,10 +49,11 @@ def _of_integers(grid: tuple[int, ...]) -> tuple[int, ...]:
     return flat_grid(grid)
 
 
-def flat_grid(grid: Any) -> tuple[int, ...]:
+def flat_grid(grid: Any, depth: int = 0) -> tuple[int, ...]:
     """Return the extents of a launch grid: ints, core markers and nested sequences, flattened."""
     if isinstance(grid, (tuple, list)):
-        extents = tuple(n for g in grid for n in flat_grid(g))
+        check_depth(depth)
+        extents = tuple(n for g in grid for n in flat_grid(g, depth + 1))
         check_programs(prod(extents))
         return extents
     refuse_function(grid)
@@ -57,6 +66,12 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         refuse(BadExtent, extent=f"an array of shape {tuple(shape)}" if shape else repr(grid))
     check_programs(extent)
     return (extent,)
+
+
+def check_depth(depth: int) -> None:
+    """Raise ``NestedGridSequence`` for a sequence of a launch grid within too many others."""
+    if depth >= NESTED:
+        refuse(NestedGridSequence, depth=NESTED)
 
 
 def refuse_function(grid: object) -> None:

@@ -29,7 +29,7 @@ LEVELS = ("nki", "waist", "nisa", "isa")
 
 class UnknownLevel(NkiMlirError, ValueError):
     code = "NKI-LOWERED-LEVEL"
-    message = "there is no level named {name!r}"
+    message = "there is no level {name}"
     fix = "use one of nki (as captured), waist (linalg on tiles), nisa (instructions), isa (streams)"
 
 
@@ -37,6 +37,12 @@ class UnnamedOption(NkiMlirError, TypeError):
     code = "NKI-LOWERED-OPTION"
     message = "{method}() takes keyword arguments only, got a positional one of type {kind}"
     fix = "{instead}"
+
+
+class WrongOption(NkiMlirError, TypeError):
+    code = "NKI-LOWERED-OPTION"
+    message = "{method}() takes True or False as as_written, got a value of type {kind}"
+    fix = "write {method}(as_written=True), or leave the option out"
 
 
 class NoSuchModule(NkiMlirError, IndexError):
@@ -174,6 +180,7 @@ class Profile:
         entries: list[dict[str, Any]] = self.document["advice"]
         return entries
 
+    @without_internal_frames
     def write(self, folder: str | Path) -> list[Path]:
         """Write the document, a trace and the page to a folder.
 
@@ -284,8 +291,8 @@ class Lowered:
         """
         modules = self._modules(level)
         if not isinstance(number, int) or not 0 <= number < len(modules):
-            raise NoSuchModule(number=number, level=level, count=len(modules),
-                               last=len(modules) - 1).here()
+            raise NoSuchModule(number=number if isinstance(number, int | str) else f"of type {type(number).__name__}",
+                               level=level, count=len(modules), last=len(modules) - 1).here()
         return modules[number]
 
     @property
@@ -328,7 +335,7 @@ class Lowered:
             lowered = nki.jit(double).lower(Spec((128, 64)))
             assert lowered.time(as_written=True).mode == "as-written"
         """
-        check_named("time", unnamed)
+        check_options("time", unnamed, as_written)
         return self._compiled(as_written).timing
 
     @without_internal_frames
@@ -349,7 +356,7 @@ class Lowered:
             lowered = nki.jit(double).lower(Spec((128, 64)))
             assert lowered.profile().document["timing"]["total_ns"] == lowered.time().total_ns
         """
-        check_named("profile", unnamed)
+        check_options("profile", unnamed, as_written)
         return Profile(self._compiled(as_written).profile)
 
     @property
@@ -379,7 +386,8 @@ class Lowered:
 
     def _modules(self, level: str) -> "list[Module]":
         if not isinstance(level, str) or level not in LEVELS:
-            raise UnknownLevel(name=level if isinstance(level, str) else type(level).__name__).here()
+            raise UnknownLevel(name=f"named {level!r}" if isinstance(level, str) else
+                               f"of type {type(level).__name__}").here()
         if level not in self.memo:
             self.memo[level] = self._lowered(level)
         return self.memo[level]
@@ -415,8 +423,11 @@ class Lowered:
 __all__ = ["KernelCost", "Lowered", "Profile", "Spec"]
 
 
-def check_named(method: str, unnamed: tuple[object, ...]) -> None:
-    """Raise ``UnnamedOption`` if a method that takes options by name alone got another argument."""
+def check_options(method: str, unnamed: tuple[object, ...], as_written: object) -> None:
+    """Raise ``UnnamedOption`` if a method that takes options by name alone got another argument, and ``WrongOption`` if
+    its option is neither true nor false."""
+    if not isinstance(as_written, bool | np.bool_):
+        raise WrongOption(method=method, kind=type(as_written).__name__).here()
     if unnamed:
         is_path = method == "profile" and isinstance(unnamed[0], str | Path)
         raise UnnamedOption(method=method, kind=type(unnamed[0]).__name__, instead=(

@@ -13,7 +13,7 @@ class CalledValue(KernelError, TypeError):
 CALLED = r"'([\w.]+)(?:\[\w+\])?' object is not callable"          # Python's text
 CALLED_VALUES = {
     **dict.fromkeys(("Tensor", "NkiTensor"), ("a tensor", "write a subscript in brackets, tile[0]")),
-    **dict.fromkeys(("DType", "numpy.dtype", "numpy.dtypes"),
+    **dict.fromkeys(("DType", "numpy.dtype", "numpy.dtypes", "ml_dtypes"),
                     ("a dtype", "convert a tile with nl.copy(tile, dtype=nl.bfloat16), or another dtype")),
     "Shape": ("a shape", "leave out the parentheses, or write a subscript: tile.shape[0]"),
     "MemoryRegion": ("a memory", "leave out the parentheses: buffer=nl.sbuf")}

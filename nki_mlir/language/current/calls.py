@@ -96,7 +96,7 @@ def shown(value: object) -> str:
         text = repr(value)
         if isinstance(value, TensorObject):         # the elements of an eager tensor are on further lines
             text = text.partition("\n")[0]
-    except NkiMlirError:
+    except Exception:
         text = type(value).__name__
     return text if len(text) < 40 else f"'{type(value).__name__}'"
 

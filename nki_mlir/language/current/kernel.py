@@ -15,9 +15,8 @@ import numpy as np
 from nki_mlir.capture.builder import Builder, active
 from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.capture.races.touches import ValueNumbers
-from nki_mlir.capture.replaced_builtins import AnyException, ReplacedPython
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.capture.tracebacks import leave_out_internal_frames, without_internal_frames
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.capture.wrapping import is_python_function
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
@@ -44,10 +43,10 @@ from nki_mlir.language.current.refused_python import warn_of_refused
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.framework_tensors import framework_of
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, NoFunction, capturing, describe_array, is_array, is_masked, plain_index_errors
+from nki_mlir.language.kernel import K, NoFunction, describe_array, is_array, is_masked, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel_attributes import takes_attributes
-from nki_mlir.language.launch_grid import cores_of, refuse_function
+from nki_mlir.language.launch_grid import check_depth, cores_of, refuse_function
 from nki_mlir.language.launching import MODES, Decorators, takes_kernel
 from nki_mlir.language.results import BadResult, Traced, is_complete, traced
 from nki_mlir.language.specialization import Specialization
@@ -55,7 +54,6 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
-NESTED = 8                                                     # depth of the nested sequences of a launch grid
 ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to which calls write compiled kernels
 
 C = TypeVar("C", bound="Kernel")
@@ -131,6 +129,7 @@ class Kernel(CoreKernel):
         """Return a copy with the option cleared. It has no effect: core barriers are always checked."""
         return self.with_changes(options=self.options | {"core_barrier_checker": False})
 
+    @without_internal_frames
     def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
         """Return the kernel with additional dependences between instructions.
 
@@ -155,6 +154,8 @@ class Kernel(CoreKernel):
             ordered = double.with_schedule([("first", "second")])
             assert np.array_equal(ordered(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
         """
+        require(isinstance(edges, (tuple, list)), f"the edges of a schedule are {shown(edges)}",
+                fix="write with_schedule([(name, dependency)])", code="NKI-ARGUMENT")
         schedule_pairs = []
         for edge in edges:
             require(isinstance(edge, (tuple, list)) and len(edge) == 2, "Schedule edge must be a pair",
@@ -166,23 +167,15 @@ class Kernel(CoreKernel):
             schedule_pairs += [(name, n) for n in names]
         return self.uncached(options=self.options | {"schedule": tuple(schedule_pairs)})
 
-    def __call__(self, *arguments: object, **keywords: object) -> Any:
-        try:
-            if not capturing() and SIMULATOR.text() == "1":
-                leaves = leaves_of((arguments, keywords), simulator.is_array)
-                if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
-                    with plain_index_errors():
-                        return simulator.simulate(self, arguments, keywords, self.platform)
-            if not capturing() and ARTIFACTS.raw():
-                self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
-            return super().__call__(*arguments, **keywords)
-        except AnyException as error:
-            try:
-                leave_out_internal_frames(error)
-            except ReplacedPython as replaced:
-                replaced.__traceback__ = None
-                raise
-            raise
+    def called(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+        if SIMULATOR.text() == "1":
+            leaves = leaves_of((arguments, keywords), simulator.is_array)
+            if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
+                with plain_index_errors():
+                    return simulator.simulate(self, arguments, keywords, self.platform)
+        if ARTIFACTS.raw():
+            self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
+        return super().called(arguments, keywords)
 
     def leave_compiled(self, folder: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         """Compile the kernel to ``kernel.neff`` in ``folder``, unless an argument is a tensor of a framework."""
@@ -318,7 +311,8 @@ class Kernel(CoreKernel):
 
 def extents_of(cores: Any, depth: int = 0) -> tuple[int, ...]:
     """Return the extents of a launch grid: numbers, core markers of the beta generation, or sequences of them."""
-    if isinstance(cores, (tuple, list)) and cores and depth < NESTED:
+    if isinstance(cores, (tuple, list)) and cores:
+        check_depth(depth)
         return tuple(n for c in cores for n in extents_of(c, depth + 1))
     refuse_function(cores)
     try:

@@ -8,6 +8,7 @@ The page contains everything that it needs: style, scripts, the charting library
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from html import escape
@@ -15,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from nki_mlir.alone import uncollected
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError, value_text
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
 from nki_mlir.progress import phase
@@ -58,15 +59,15 @@ def check_folder(folder: str | Path) -> Path:
     nothing."""
     try:
         path = Path(folder)
-        if "\0" in str(path):
+        if b"\0" in os.fsencode(path):
             raise TypeError
-    except TypeError:
-        raise ProfileFolder(folder=repr(folder), reason="it is not a path") from None
+    except (TypeError, UnicodeEncodeError):
+        raise ProfileFolder(folder=value_text(folder, repr), reason="it is not a path").here() from None
     try:
         existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         TemporaryFile(dir=existing).close()
     except OSError as error:
-        raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
+        raise ProfileFolder(folder=str(folder), reason=error.strerror).here() from None
     return path
 
 
@@ -94,7 +95,7 @@ def write_profile_files(texts: Mapping[str, str | bytes], folder: Path) -> list[
         with suppress(OSError):                 # inner folders first; a folder may not exist, or contain files
             for path in new:
                 path.rmdir()
-        raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
+        raise ProfileFolder(folder=str(folder), reason=error.strerror).here() from None
     return written
 
 
