@@ -167,6 +167,17 @@ class RegionTests:
         return by_distance[distance]
 
 
+def groups_that_overlap(groups: Any, regions: Sequence[Region]) -> Any:
+    """Return the groups in which the bytes of two regions overlap, from the first to the last that any values of
+    registers reach. ``groups`` is an array with the number of each region's group."""
+    low, high = (np.array(ends, np.int64) for ends in ([region.low for region in regions],
+                                                       [region.high for region in regions]))
+    order = np.lexsort((low, groups))
+    later, earlier = order[1:], order[:-1]
+    overlap = (groups[later] == groups[earlier]) & (low[later] < high[earlier])
+    return np.unique(groups[later][overlap])
+
+
 def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 0,
               symbols: tuple[Hashable, ...] = (), ranges: Ranges = ()) -> Region:
     """Return the region of a pattern whose buffer begins at that partition and byte of a memory."""

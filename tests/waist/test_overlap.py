@@ -23,6 +23,7 @@ from nki_mlir.waist.overlap import (
     are_apart,
     boxes_overlap,
     elements_apart,
+    groups_that_overlap,
     index_boxes_apart,
     may_interleave,
     may_overlap,
@@ -74,6 +75,15 @@ def test_many_accesses__overlap_a_region_as_each_alone(member, others, starts):
     tests = RegionTests()
     for _ in range(2):
         assert tests.overlapping(region, accesses) == [a for a in accesses if a.region.overlaps(region)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), MEMBERS), min_size=1, max_size=8))
+def test_groups_that_overlap__have_two_regions_whose_bounds_overlap(members):
+    regions = [region_of(access(*member), "m") for _, member in members]
+    groups = np.array([group for group, _ in members])
+    expected = {int(groups[a]) for a in range(len(regions)) for b in range(a)
+                if groups[a] == groups[b] and regions[a].bounds_overlap(regions[b])}
+    assert groups_that_overlap(groups, regions).tolist() == sorted(expected)
 
 
 @given(MEMBERS, MEMBERS)

@@ -22,7 +22,7 @@ from nki_mlir.targets.neuron.codegen.dependence_scan import PartnerColumns, Step
 from nki_mlir.targets.neuron.codegen.nearby_accesses import NearbyAccesses
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.waist.byte_nest import nest_of
-from nki_mlir.waist.overlap import Region, region_of
+from nki_mlir.waist.overlap import Region, groups_that_overlap, region_of
 
 MANY = 128                      # most regions of a memory that are all compared with each other
 ANY = 1 << 60                   # more dependences than any code has
@@ -152,6 +152,7 @@ class RegionRelations:
                most: int) -> dict[int, set[int]] | None:
         """Return the earlier steps on which steps depend by their accesses to crowded memories; None if these are more
         than ``most`` pairs. Runs that differ only in other steps share the result."""
+        reads, writes = self.overlapping(reads, writes)
         touches = np.flatnonzero((np.diff(reads[0]) > 0) | (np.diff(writes[0]) > 0))
         columns = [column for starts, regions in (reads, writes)
                    for column in (np.append(starts[touches], starts[-1]), regions)]
@@ -165,6 +166,14 @@ class RegionRelations:
             earlier_sets = self.earlier_by_accesses[key]
         return None if earlier_sets is None else {
             k: {steps[other] for other in earlier} for k, earlier in zip(steps, earlier_sets)}
+
+    def overlapping(self, reads: tuple[Any, Any], writes: tuple[Any, Any]) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        """Return the accesses without those to memories in which the bytes of each are apart from those of all others,
+        from the first to the last."""
+        accesses = np.concatenate([reads[1], writes[1]])
+        memory = np.array(self.memory, np.int64)[accesses]
+        overlap = np.isin(memory, groups_that_overlap(memory, [self.regions[number] for number in accesses.tolist()]))
+        return selected(*reads, overlap[:len(reads[1])]), selected(*writes, overlap[len(reads[1]):])
 
     def conflicting(self, columns: Sequence[Any], streams: Sequence[Hashable], with_implied: bool, most: int
                     ) -> list[set[int]] | None:
