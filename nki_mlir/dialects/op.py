@@ -443,7 +443,15 @@ class NisaOp(Op):
 
 def on_engine(op: Op, engine: Engine) -> Op:
     """Return the operation on another engine."""
-    return changed(op, None, engine=NAME_OF[engine])
+    name = NAME_OF[engine]
+    copy = changed(op, None, engine=name)
+    kind = op.__dict__.get(KIND)
+    if kind is not None:
+        on_engine_kind = kind.on_engines.get(name)
+        if on_engine_kind is None:
+            on_engine_kind = kind.on_engines[name] = copy.kind()
+        copy.__dict__[KIND] = on_engine_kind
+    return copy
 
 
 @cache

@@ -9,9 +9,13 @@ KIND = "_kind"                  # the field of an operation that has its kind, o
 
 
 class OperationKind:
-    """The common properties of the operations of one class with equal attributes (``Op.kind``)."""
+    """The common properties of the operations of one class with equal attributes (``Op.kind``). ``on_engines``: the
+    kinds of the same operations on other engines, by the engine's name."""
 
-    __slots__ = ()
+    __slots__ = ("on_engines",)
+
+    def __init__(self) -> None:
+        self.on_engines: dict[str, OperationKind] = {}
 
 
 @lru_cache(1 << 16)
