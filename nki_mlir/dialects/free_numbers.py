@@ -8,15 +8,15 @@ fused once: instructions contain the number as it is, rounded to float32. The cl
 """
 
 from math import copysign
+from struct import Struct
 from typing import NamedTuple
 
-import numpy as np
-
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.scalar.dtypes import FLOAT32
 
 FUNCTIONS = "add", "maximum", "minimum", "multiply", "subtract"
 LEAST, MOST = 2.0 ** -120, 2.0 ** 120
+IN_FLOAT32 = Struct("f")
 # by whether a number is an integer, and whether float32 represents it
 STANDINS = {(True, True): 12_345.0, (True, False): 123_456_789.0, (False, True): 1_234.5, (False, False): 1_234.1}
 
@@ -43,6 +43,15 @@ def free_number(op: Op) -> FreeNumber | None:
     if not LEAST <= size <= MOST or size == 1 or op.compute is not FLOAT32 or not all(
             [tile.dtype.is_float for tile in type(op).tiles_in(values) if tile is not None]):
         return None
-    rounded = float(np.float32(number))
+    rounded, = IN_FLOAT32.unpack(IN_FLOAT32.pack(number))
     standin = STANDINS[float(number).is_integer(), rounded == number]
     return FreeNumber(field, rounded, copysign(standin, number))
+
+
+def with_standin(op: Op) -> Op:
+    """Return the operation with the number that stands for its free number; the operation itself if it has none, or
+    has that number."""
+    number = free_number(op)
+    if number is None or op.__dict__[number.field] == number.standin:
+        return op
+    return changed(op, None, **{number.field: number.standin})

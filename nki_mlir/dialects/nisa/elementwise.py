@@ -198,6 +198,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     reverse0: bool = False
     reverse1: bool = False
     row_operands = ("operand0",)
+    free_number = "imm0", "op0", "operand0"
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)

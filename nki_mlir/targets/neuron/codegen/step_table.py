@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.free_numbers import with_standin
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.targets.neuron.codegen.step_engines import Choice, DistinctChoices
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
@@ -61,6 +63,7 @@ class StepTable:
         self.transfer_numbers: dict[TimedTransfer, int] = {}
         self.buffers: list[DeviceBuffer] = []
         self.buffer_numbers: dict[DeviceBuffer, int] = {}
+        self.shapes: dict[tuple[str, tuple[int, ...], DType], tuple[int, int]] = {}     # memory and room of buffers
         self.forms, self.of_transfers, self.used_start, self.used = (array("q") for _ in range(4))
         self.form_columns, self.buffer_columns = [array("q") for _ in range(3)], [array("q") for _ in range(2)]
         self.used_start.append(0)
@@ -93,8 +96,12 @@ class StepTable:
 
     def add_buffer(self, buffer: DeviceBuffer) -> int:
         spaces, rooms = self.buffer_columns
-        spaces.append(SPACES.index(buffer.space))
-        rooms.append(occupied_bytes(buffer, self.machine))
+        shape = buffer.space, buffer.shape, buffer.dtype
+        space_and_room = self.shapes.get(shape)
+        if space_and_room is None:
+            space_and_room = self.shapes[shape] = SPACES.index(buffer.space), occupied_bytes(buffer, self.machine)
+        spaces.append(space_and_room[0])
+        rooms.append(space_and_room[1])
         number = self.buffer_numbers[buffer] = len(self.buffers)
         self.buffers.append(buffer)
         return number
@@ -106,14 +113,17 @@ class StepTable:
         return number
 
     def form_of(self, op: Op) -> StepForm:
+        """Return the form of an operation. Operations that differ only in a free number share it."""
         key = op.form()
         form = self.form_by_key.get(key)
-        if form is None:
+        if form is None and (other := with_standin(op)) is not op:
+            form = self.form_by_key[key] = self.form_of(other)
+        elif form is None:
             operands, (choices, tables, stores) = op.operands(), self.form_columns
             choices.append(self.distinct.of([self.on(op, engine) for engine in self.engines_of(op)]).number)
             tables.append(self.tables.setdefault(op.function_set, len(self.tables)))
             stores.append(any(field.writes and tile.space == HBM for field, tile in operands))
-            form = self.form_by_key[key] = StepForm(len(self.form_by_key), tuple([
+            form = self.form_by_key[key] = StepForm(len(choices) - 1, tuple([
                 field.name for field, tile in operands if tile.space != HBM]))
         return form
 
