@@ -14,7 +14,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, Scalar, Update, Wait, by_opcode
 from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.operation_kind import OperationKind
+from nki_mlir.dialects.operation_kind import KIND, OperationKind
 from nki_mlir.machine import ENGINES, Engine, Machine
 from nki_mlir.scalar.dtypes import ALL, MICROSCALING
 from nki_mlir.targets.neuron.format.assembly_operation import check_plain
@@ -32,7 +32,7 @@ HAS_UPDATE, HAS_QUEUE, HAS_LOCATION = 1, 2, 4
 INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
 BROADCAST = 0x8000                          # in the field of lanes: all lanes read one partition
 WAITS = 3
-NO_WAITS = bytes(WAIT.size * WAITS)
+NO_WAITS, NO_FURTHER_WAITS = bytes(WAIT.size * WAITS), bytes(WAIT.size * (WAITS - 1))
 FIXED = HEADER.size + len(NO_WAITS) + UPDATE.size       # bytes before the descriptors
 DTYPES = (*ALL, *MICROSCALING)             # by number
 NUMBER_OF_DTYPE = {dtype: number for number, dtype in enumerate(DTYPES)}
@@ -100,7 +100,6 @@ class Encoder:
         # By the layout of dimensions and by the tile, which is equal only to itself.
         self.tiles: dict[struct.Struct, dict[Tile, bytes]] = {ENGINE_DIM: {}, MEMORY_DIM: {}}
         self.headers: dict[tuple[int, ...], bytes] = {}         # by their fields
-        self.waits: dict[Wait, bytes] = {}
         self.dims: dict[tuple[tuple[tuple[int, int], ...], struct.Struct], bytes] = {}
         self.kinds: dict[OperationKind, bytes] = {}             # encoded attributes without registers
         self.location_numbers: dict[Location, int] = {}
@@ -109,33 +108,38 @@ class Encoder:
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
         op, update = instruction.op, instruction.update
-        present = 0
+        present, body = 0, b""
         if isinstance(op, Control):
             body = self.control(op)
         else:
-            cls, symbols = type(op), op.symbols
+            cls, symbols, values = type(op), op.symbols, op.__dict__
             if cls not in self.encodable or op.mask or op.limits:
                 check_plain(op)
                 self.encodable.add(cls)
-            parts: list[bytes] = []
             in_hbm = self.tiles[MEMORY_DIM]
             on_chip = in_hbm if cls.queued else self.tiles[ENGINE_DIM]
-            for k, tile in enumerate(cls.tiles_in(op.__dict__)):
+            bit = 1
+            for tile in cls.tiles_in(values):
                 if tile is not None:
-                    present |= 1 << k
+                    present |= bit
                     data = None if symbols else (in_hbm if tile.space == HBM else on_chip).get(tile)
-                    parts.append(data or self.tile(cls, tile, symbols))
-            parts.append(self.kinds.get(op.kind()) or self.attributes(op))
-            body = b"".join(parts)
+                    body += data or self.tile(cls, tile, symbols)
+                bit <<= 1
+            kind = values.get(KIND) or op.kind()
+            body += self.kinds.get(kind) or self.attributes(op)
         flags, queue, location = 0, 0, 0
         if instruction.queue is not None:
             flags, queue = HAS_QUEUE, instruction.queue
         if (at := instruction.location) is not None:
-            flags, location = flags | HAS_LOCATION, self.location(at)
+            flags |= HAS_LOCATION
+            location = self.location_numbers.get(at, -1)
+            if location < 0:
+                location = self.location(at)
         several_waits, waits = instruction.waits, NO_WAITS
-        if several_waits:
-            waits = b"".join([self.waits.get(wait) or self.wait(wait) for wait in several_waits]).ljust(
-                len(NO_WAITS), b"\0")
+        if len(several_waits) == 1:
+            waits = self.wait(several_waits[0]) + NO_FURTHER_WAITS
+        elif several_waits:
+            waits = b"".join([self.wait(wait) for wait in several_waits]).ljust(len(NO_WAITS), b"\0")
         if update is not None:
             flags |= HAS_UPDATE
         signal = self.signals.get(update)
@@ -147,47 +151,42 @@ class Encoder:
         head = self.headers.get(fields)
         if head is None:
             head = self.headers[fields] = pack(HEADER, f"the header of {op.mnemonic}", *fields)
-        return b"".join([head, waits, signal, body]).ljust(slots * SLOT, b"\0")
+        return (head + waits + signal + body).ljust(slots * SLOT, b"\0")
 
     def wait(self, wait: Wait) -> bytes:
-        data = self.waits[wait] = pack(WAIT, "the wait", wait.semaphore, 0, wait.value)
-        return data
+        return pack(WAIT, "the wait", wait.semaphore, 0, wait.value)
 
     def location(self, at: Location) -> int:
-        """Return the number of a source location."""
-        number = self.location_numbers.get(at)
-        if number is None:
-            number = self.location_numbers[at] = self.locations.number((self.strings.number(at.file), at.line))
+        """Return the number of a source location, and note it."""
+        number = self.location_numbers[at] = self.locations.number((self.strings.number(at.file), at.line))
         return number
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Register, ...]) -> bytes:
+        """Return the descriptor of a tile, and note it if no register is part of it."""
         dim = dim_of(cls, tile.space)
-        if symbols:
-            return self.descriptor(tile, dim, symbols)
-        data = self.tiles[dim].get(tile)
-        if data is None:
-            data = self.tiles[dim][tile] = self.descriptor(tile, dim, symbols)
+        data = self.descriptor(tile, dim, symbols)
+        if not symbols:
+            self.tiles[dim][tile] = data
         return data
 
     def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Register, ...]) -> bytes:
-        access, size = tile.access, tile.dtype.itemsize
+        access = tile.access
+        pairs, size = access.dims, access.dtype.itemsize
         terms = [(symbols[k].number, 0, c * size) for k, c in access.free.symbols] if access.free.symbols else []
-        if tile.space == HBM:
+        if access.partition is None:
             base, lanes = self.variables[tile.handle], 0
         else:
-            assert access.partition is not None
-            base = access.partition.const
-            lanes = tile.partitions | (BROADCAST if access.dims[0][0] == 0 else 0)
+            (step, count), *_ = pairs
+            base, lanes, pairs = access.partition.const, count if step else count | BROADCAST, pairs[1:]
             if access.partition.symbols:
                 terms += [(symbols[k].number, 1, c) for k, c in access.partition.symbols]
-        pairs = access.free_dims
         dims = self.dims.get((pairs, dim))
         if dims is None:
             dims = self.dims[pairs, dim] = b"".join([
                 pack(dim, f"a step or extent of {tile.describe()}:", step, count) for step, count in reversed(pairs)])
-        start = pack(DESCRIPTOR, tile.describe, SPACES[tile.space], NUMBER_OF_DTYPE[tile.dtype], len(pairs), len(terms),
-                     base, lanes, access.free.const * size)
+        start = pack(DESCRIPTOR, tile.describe, SPACES[tile.space], NUMBER_OF_DTYPE[access.dtype], len(pairs),
+                     len(terms), base, lanes, access.free.const * size)
         return start + dims if not terms else b"".join([start, dims, *[
             pack(TERM, f"an offset of {tile.describe()}:", register, unit, 0, c)
             for register, unit, c in sorted(terms, key=lambda t: (t[1], t[0]))]])
