@@ -10,7 +10,7 @@ from nki_mlir.targets.neuron.codegen.dependence_scan import StepEdges
 from nki_mlir.targets.neuron.codegen.step_engines import FIRST, StepEngines
 from nki_mlir.targets.runtime.compiled_class import CompiledClass, new_floats, with_lists
 
-PAYS_OFF = 100_000              # steps that Python visits in the time in which the method compiles
+PAYS_OFF = 15_000               # steps after which the method is compiled, for this process and later ones
 
 
 class ChainTimes:
