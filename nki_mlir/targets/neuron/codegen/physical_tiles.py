@@ -48,36 +48,42 @@ class PhysicalTiles:
     def used(self, tile: Tile, number: int, at: int) -> Tile:
         """Return the physical tile, and record that instruction ``at`` of engine ``number`` uses it."""
         buffer, access = tile.handle, tile.access
-        buffer_tiles = self.buffers.get(buffer)
-        if buffer_tiles is None:
-            key = buffer if tile.space == HBM else (tile.space, buffer.address)
-            buffer_tiles = self.buffers[buffer] = BufferTiles(self.in_memory.setdefault(key, {}), {})
-        tiles, spans = buffer_tiles
-        span = spans.get(number)
-        if span is None:
-            spans[number] = [at, at]
+        tiles, spans = self.buffers.get(buffer) or self.new_buffer(buffer)
+        if number in spans:
+            spans[number][1] = at
         else:
-            span[1] = at
+            spans[number] = [at, at]
         physical = tiles.get(access)
         if physical is None:
             physical = tiles[access] = self.physical(tile)
         return physical
+
+    def new_buffer(self, buffer: DeviceBuffer) -> BufferTiles:
+        key = buffer if buffer.space == HBM else (buffer.space, buffer.address)
+        tiles = self.buffers[buffer] = BufferTiles(self.in_memory.setdefault(key, {}), {})
+        return tiles
 
     def physical(self, tile: Tile) -> Tile:
         buffer, access = tile.handle, tile.access
         if tile.space == HBM:
             return hbm_tile(self.variables[buffer], access)
         assert buffer.address is not None and access.partition is not None
-        partition, byte = buffer.address
-        step, count = access.dims[0]
-        dims = ((step if count > 1 or step == 0 else 1, count), *access.dims[1:])
-        return on_chip_tile(tile.space, Access(
-            access.dtype, access.partition.plus(Linear(partition)),
-            access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
+        (partition, byte), dims = buffer.address, access.dims
+        step, count = dims[0]
+        if count <= 1 and step not in (0, 1):
+            dims = ((1, count), *dims[1:])
+        first = access.partition if partition == 0 else access.partition.plus(Linear(partition))
+        free = access.free
+        start = Linear(free.const + byte // access.dtype.itemsize, free.symbols, free.axes)
+        return on_chip_tile(tile.space, Access(access.dtype, first, start, dims), self.machine)
 
     def live_ranges(self, engines: Sequence[Engine]) -> list[DeviceLiveRange]:
         """Return the live ranges of the buffers on chip."""
-        return [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
-                                b.bytes_per_partition, tuple([(engines[e], begin, end)
-                                                              for e, (begin, end) in sorted(tiles.spans.items())]))
-                for b, tiles in self.buffers.items() if b.address is not None]
+        live: list[DeviceLiveRange] = []
+        for buffer, (_, spans) in self.buffers.items():
+            if buffer.address is not None:
+                partition, byte = buffer.address
+                live.append(DeviceLiveRange(
+                    plain(buffer.name or "tile"), buffer.space, partition, buffer.partitions, byte,
+                    buffer.bytes_per_partition, tuple([(engines[e], spans[e][0], spans[e][1]) for e in sorted(spans)])))
+        return live

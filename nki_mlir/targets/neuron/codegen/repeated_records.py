@@ -257,7 +257,6 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
     for name in instruction.numbers:
         values[name] = number
         values.pop(KIND, None)
-    copy.extra = dict(op.extra)
     return copy
 
 

@@ -68,12 +68,11 @@ def most_saved(block: records.Block) -> int:
         else:
             tiles = [tile for inner in records.nodes_in(records.Block([node])) for tile in records.tiles_of(inner)]
         for tile in tiles:
-            if tile is None:
-                continue
-            if (span := used.get(tile.handle)) is not None:
-                span[1] = k
-            elif tile.handle in local:
-                used[tile.handle] = [k, k]
+            if tile is not None and (buffer := tile.handle) in local:
+                if buffer in used:
+                    used[buffer][1] = k
+                else:
+                    used[buffer] = [k, k]
     spans, allocated = list(used.values()), 0                   # in the order of the first nodes
     live: list[list[int]] = []                                  # spans of buffers in use, the newest buffer last
     # the number of elements before each node; possible ends of iterations with their greatest lengths

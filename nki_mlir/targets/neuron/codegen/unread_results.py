@@ -10,6 +10,8 @@ dropout of no element or of all elements does not need the generator's state. Th
 the kernel chose as separate: a write is not visible through another tile at its address.
 """
 
+from collections import defaultdict
+
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.instruction_order import is_pinned
 from nki_mlir.dialects.nisa.indirect import DataAddressed
@@ -47,19 +49,20 @@ def unread_results(code: Code) -> int:
 def _may_be_unread(code: Code) -> bool:
     """Return whether no instruction with an effect outside reads some tile of the program, directly or through others;
     also for tiles that only instructions read which write these tiles."""
-    sources_of: dict[DeviceBuffer, set[DeviceBuffer]] = {}      # of the instructions that write a buffer
+    sources_of = defaultdict[DeviceBuffer, list[DeviceBuffer]](list)    # of the instructions that write a buffer
     waiting = list[DeviceBuffer]()
     for step in steps_in(code.body):
         op = step.op
-        if _begins_sum(op) or (isinstance(op, DropoutOp) and op.is_certain):     # the earlier values may be unread
+        # the earlier values may be unread
+        if (REGISTERS[0] in op.__dict__ and _begins_sum(op)) or (isinstance(op, DropoutOp) and op.is_certain):
             return True
         sources, targets = accessed(op)
         read = [tile.handle for tile in sources if tile is not None]
         written = [tile.handle for tile in targets if tile is not None]
-        if not written or op.acts_outside or any(buffer.role != "local" for buffer in written):
+        if not written or op.acts_outside or any([buffer.role != "local" for buffer in written]):
             waiting += read + written
         for buffer in written:
-            sources_of.setdefault(buffer, set()).update(read)
+            sources_of[buffer] += read
     reached = set[DeviceBuffer]()
     while waiting:
         if (buffer := waiting.pop()) not in reached:

@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.timing.streams import Detail, Stream
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 from nki_mlir.targets.runtime.compiled_class import float_array, int_array, new_array
@@ -92,21 +93,22 @@ class StreamColumns:
     def note_tiles(self, streams: Sequence[Stream]) -> None:
         """Store the tiles on chip of instructions of engines that wait for their own results."""
         numbers: dict[Tile, int] = {}
-        starts: tuple[list[int], list[int]] = [0], [0]
-        tiles: tuple[list[int], list[int]] = [], []
+        reads_start, writes_start, reads, writes = [0], [0], list[int](), list[int]()
         for stream in streams:
             for instruction in stream.instructions:
-                if stream.waits_for_itself and instruction.queue is None:
-                    operands = instruction.op.__dict__
-                    for names, side in zip((instruction.op.inputs, instruction.op.outputs), tiles):
-                        for name in names:
-                            tile = operands[name]
-                            if tile is not None and tile.space != HBM:
-                                side.append(numbers.setdefault(tile, len(numbers)))
-                for side, start in zip(tiles, starts):
-                    start.append(len(side))
-        self.reads_start, self.writes_start = map(int_array, starts)
-        self.reads, self.writes = map(int_array, tiles)
+                op = instruction.op
+                if stream.waits_for_itself and instruction.queue is None and isinstance(op, Op):
+                    values = op.__dict__
+                    for tile in type(op).tiles_read(values):
+                        if tile is not None and tile.space != HBM:
+                            reads.append(numbers.setdefault(tile, len(numbers)))
+                    for tile in type(op).tiles_written(values):
+                        if tile is not None and tile.space != HBM:
+                            writes.append(numbers.setdefault(tile, len(numbers)))
+                reads_start.append(len(reads))
+                writes_start.append(len(writes))
+        self.reads_start, self.writes_start = int_array(reads_start), int_array(writes_start)
+        self.reads, self.writes = int_array(reads), int_array(writes)
         self.boxes = BoxColumns([(tile.space, tile.bounds) for tile in numbers])
 
     def note_details(self, streams: Sequence[Stream], semaphores: Sequence[int]) -> None:
