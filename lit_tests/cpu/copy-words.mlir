@@ -118,3 +118,72 @@ func.func @apart(%x: !input {nki.name = "x"}, %y: !fewer {nki.name = "y", nki.sh
   }
   return
 }
+
+// Words begin behind the first ones of the tile before.
+// CHECK-LABEL: func.func @words_behind_others(
+// CHECK:         %[[WORDS:.*]] = "nki.reinterpret"(%{{.*}}) : (memref<1x4352xui8, "sbuf">) -> memref<1x1088xf32, "sbuf">
+// CHECK-NEXT:    %[[COLUMNS:.*]] = memref.reinterpret_cast %[[WORDS]] to offset: [32], sizes: [32, 32], strides: [1, 32]
+// CHECK:         linalg.copy ins(%[[COLUMNS]] :
+// CHECK-NOT:     bitwise_or
+// CHECK:         return
+!more_bytes = memref<1x4352xui8, "sbuf">
+!more_halves = memref<1x2176xui16, "sbuf">
+!rows_behind = memref<32x64xui16, strided<[64, 1], offset: 64>, "sbuf">
+!columns_behind = memref<64x32xui16, strided<[1, 64], offset: 64>, "sbuf">
+func.func @words_behind_others(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", nki.shared = 0 : i64}) {
+  %bytes = memref.alloc() : !more_bytes
+  %tile = "nki.reinterpret"(%bytes) : (!more_bytes) -> !more_halves
+  %rows = memref.reinterpret_cast %tile to offset: [64], sizes: [32, 64], strides: [64, 1] : !more_halves to !rows_behind
+  linalg.copy ins(%x : !input) outs(%rows : !rows_behind)
+  %columns = memref.reinterpret_cast %tile to offset: [64], sizes: [64, 32], strides: [1, 64] : !more_halves to !columns_behind
+  %others = memref.alloc() : !bytes
+  %copy = "nki.reinterpret"(%others) : (!bytes) -> !halves
+  %turned = memref.reinterpret_cast %copy to offset: [0], sizes: [64, 32], strides: [32, 1] : !halves to !turned
+  linalg.copy ins(%columns : !columns_behind) outs(%turned : !turned)
+  %even = memref.reinterpret_cast %copy to offset: [0], sizes: [32, 32], strides: [64, 1] : !halves to !even
+  %odd = memref.reinterpret_cast %copy to offset: [32], sizes: [32, 32], strides: [64, 1] : !halves to !odd
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%even, %odd : !even, !odd) outs(%y : !words) {
+  ^bb0(%a: ui16, %b: ui16, %old: ui32):
+    %0 = "scalar.wrap"(%a) : (ui16) -> ui32
+    %1 = "scalar.wrap"(%b) : (ui16) -> ui32
+    %c16 = arith.constant 16 : i32
+    %2 = "scalar.wrap"(%c16) : (i32) -> ui32
+    %3 = "scalar.alu"(%1, %2) {fn = "left_shift"} : (ui32, ui32) -> ui32
+    %4 = "scalar.alu"(%0, %3) {fn = "bitwise_or"} : (ui32, ui32) -> ui32
+    linalg.yield %4 : ui32
+  }
+  return
+}
+
+// Pairs from an odd element on lie in two words each.
+// CHECK-LABEL: func.func @pairs_in_two_words(
+// CHECK:         "scalar.alu"({{.*}}) {fn = "bitwise_or"}
+// CHECK:         return
+!rows_odd_start = memref<32x64xui16, strided<[64, 1], offset: 63>, "sbuf">
+!columns_odd_start = memref<64x32xui16, strided<[1, 64], offset: 63>, "sbuf">
+func.func @pairs_in_two_words(%x: !input {nki.name = "x"}, %y: !words {nki.name = "y", nki.shared = 0 : i64}) {
+  %bytes = memref.alloc() : !more_bytes
+  %tile = "nki.reinterpret"(%bytes) : (!more_bytes) -> !more_halves
+  %rows = memref.reinterpret_cast %tile to offset: [63], sizes: [32, 64], strides: [64, 1] : !more_halves to !rows_odd_start
+  linalg.copy ins(%x : !input) outs(%rows : !rows_odd_start)
+  %columns = memref.reinterpret_cast %tile to offset: [63], sizes: [64, 32], strides: [1, 64] : !more_halves to !columns_odd_start
+  %others = memref.alloc() : !bytes
+  %copy = "nki.reinterpret"(%others) : (!bytes) -> !halves
+  %turned = memref.reinterpret_cast %copy to offset: [0], sizes: [64, 32], strides: [32, 1] : !halves to !turned
+  linalg.copy ins(%columns : !columns_odd_start) outs(%turned : !turned)
+  %even = memref.reinterpret_cast %copy to offset: [0], sizes: [32, 32], strides: [64, 1] : !halves to !even
+  %odd = memref.reinterpret_cast %copy to offset: [32], sizes: [32, 32], strides: [64, 1] : !halves to !odd
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%even, %odd : !even, !odd) outs(%y : !words) {
+  ^bb0(%a: ui16, %b: ui16, %old: ui32):
+    %0 = "scalar.wrap"(%a) : (ui16) -> ui32
+    %1 = "scalar.wrap"(%b) : (ui16) -> ui32
+    %c16 = arith.constant 16 : i32
+    %2 = "scalar.wrap"(%c16) : (i32) -> ui32
+    %3 = "scalar.alu"(%1, %2) {fn = "left_shift"} : (ui32, ui32) -> ui32
+    %4 = "scalar.alu"(%0, %3) {fn = "bitwise_or"} : (ui32, ui32) -> ui32
+    linalg.yield %4 : ui32
+  }
+  return
+}
