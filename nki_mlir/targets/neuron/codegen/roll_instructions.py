@@ -94,7 +94,7 @@ def most_saved(block: records.Block) -> int:
 def may_repeat(block: records.Block, least: int) -> bool:
     """Return whether a loop of a block may save ``least`` instructions and allocations. Later iterations then have a
     sequence of as many that equals the one an iteration earlier, up to buffers and starts; an instruction comes with
-    at most as many allocations as it has tiles.
+    at most as many allocations as it has tiles. Short sequences, which take less time, mostly show that there is none.
     """
     forms = array("q")
     numbers: dict[object, int] = {}
@@ -103,16 +103,22 @@ def may_repeat(block: records.Block, least: int) -> bool:
         if type(node) is not records.InstructionStep:
             return True
         form = node.op.form()
-        most_tiles = max(most_tiles, len(form) - 1)
+        if len(form) - 1 > most_tiles:
+            most_tiles = len(form) - 1
         forms.append(numbers.setdefault(form, len(numbers)))
-    data, size = forms.tobytes(), forms.itemsize
-    width = max(least // (1 + most_tiles), 1) * size
-    sequences = set[bytes]()
-    for start in range(0, len(data) - width + 1, size):
-        sequence = data[start:start + width]
-        if sequence in sequences:
+    width = max(least // (1 + most_tiles), 1)
+    return has_equal_parts(forms, max(width // 8, 1)) and has_equal_parts(forms, width)
+
+
+def has_equal_parts(numbers: "array[int]", width: int) -> bool:
+    """Return whether a sequence of ``width`` numbers occurs twice."""
+    data, size = numbers.tobytes(), numbers.itemsize
+    parts = set[bytes]()
+    for start in range(0, len(data) - width * size + 1, size):
+        part = data[start:start + width * size]
+        if part in parts:
             return True
-        sequences.add(sequence)
+        parts.add(part)
     return False
 
 
