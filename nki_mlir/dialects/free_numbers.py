@@ -40,8 +40,12 @@ def free_number(op: Op) -> FreeNumber | None:
         return None
     number = values[field]
     size = abs(number)
-    if not LEAST <= size <= MOST or size == 1 or op.compute is not FLOAT32 or not all(
-            [tile.dtype.is_float for tile in type(op).tiles_in(values) if tile is not None]):
+    if not LEAST <= size <= MOST or size == 1:
+        return None
+    for operand in type(op).tiles_in(values):
+        if operand is not None and not operand.access.dtype.is_float:
+            return None
+    if op.compute is not FLOAT32:
         return None
     rounded, = IN_FLOAT32.unpack(IN_FLOAT32.pack(number))
     standin = STANDINS[float(number).is_integer(), rounded == number]

@@ -4,8 +4,8 @@
 import pytest
 
 from nki_mlir.dialects.access import full_tile
-from nki_mlir.dialects.free_numbers import FreeNumber, free_number
-from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
+from nki_mlir.dialects.free_numbers import FreeNumber, free_number, with_standin
+from nki_mlir.dialects.nisa.elementwise import ScalarTensorTensorOp, TensorScalarOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32
 
@@ -43,3 +43,13 @@ def test_number_of_an_instruction__is_free_without_a_tile_in_its_place():
     assert free_number(with_number) == FreeNumber("imm0", 3.0, 12_345.0)
     with_column = TensorScalarOp(dst=tile(), src=tile(), op0="add", imm0=3.0, operand0=tile(shape=(128, 1)))
     assert free_number(with_column) is None
+
+
+def test_standins__stand_for_free_numbers_alone():
+    def scaled(number, op1="add"):
+        return ScalarTensorTensorOp(dst=tile(), src=tile(), rhs=tile(), op0="multiply", op1=op1, imm0=number)
+    assert with_standin(scaled(3.0)).kind() is with_standin(scaled(5.0)).kind() is scaled(12_345.0).kind()
+    assert with_standin(scaled(3.0)).kind() is not with_standin(scaled(3.5)).kind()
+    assert with_standin(scaled(3.0)).kind() is not with_standin(scaled(3.0, "subtract")).kind()
+    for op in (scaled(0.0), scaled(12_345.0), product(1.0)):
+        assert with_standin(op) is op

@@ -136,6 +136,8 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     @property
     def exact(self) -> bool:
         """Return whether this is integer arithmetic on GpSimd."""
+        if not self.dst.dtype.is_integer:
+            return False
         steps = [(self.op0, self.operand0, self.imm0)]
         steps += [] if self.op1 == "bypass" else [(self.op1, self.operand1, self.imm1)]
         kind = self.src.dtype

@@ -29,8 +29,10 @@ def holding_integer(*dtypes: DType) -> DType | None:
 def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
     """Return whether the result is computed in integers: all operands have the same 32-bit type, and the destination
     has 32 bits, too."""
+    if op not in EXACT_INTEGER or not dst.is_integer:       # most operations are on floats
+        return False
     wide = all(d.is_integer and d.bits >= 32 for d in (dst, *dtypes))
-    return op in EXACT_INTEGER and wide and all(d is dtypes[0] for d in dtypes)
+    return wide and all(d is dtypes[0] for d in dtypes)
 
 
 def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
