@@ -159,8 +159,9 @@ class Access:
     _shape: tuple[int, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
-        if not self._hash:          # passes look up patterns often
-            self._hash = hash((self.dtype, self.partition, self.free, self.dims))
+        if not self._hash:          # passes look up patterns often; these parts differ in most of them
+            partition = self.partition
+            self._hash = hash((self.free.const, self.dims, None if partition is None else partition.const))
         return self._hash
 
     @property

@@ -444,13 +444,16 @@ class NisaOp(Op):
 def on_engine(op: Op, engine: Engine) -> Op:
     """Return the operation on another engine."""
     name = NAME_OF[engine]
-    copy = changed(op, None, engine=name)
-    kind = op.__dict__.get(KIND)
+    copy = object.__new__(type(op))
+    values = copy.__dict__
+    values.update(op.__dict__)
+    values["engine"] = name
+    kind = values.pop(KIND, None)
     if kind is not None:
-        on_engine_kind = kind.on_engines.get(name)
-        if on_engine_kind is None:
-            on_engine_kind = kind.on_engines[name] = copy.kind()
-        copy.__dict__[KIND] = on_engine_kind
+        kind_on_engine = kind.on_engines.get(name)
+        if kind_on_engine is None:
+            kind_on_engine = kind.on_engines[name] = copy.kind()
+        values[KIND] = kind_on_engine
     return copy
 
 

@@ -214,9 +214,14 @@ class Unroller:
             buffers = buffers | {buffer: buffer.copied() for buffer in block.buffers}
         target.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
         for node in block.nodes:
-            match node:
-                case InstructionStep():
+            if type(node) is InstructionStep:
+                op = node.op
+                if buffers or op.symbols or op.mask or op.limits:
                     target.nodes += self.step(node, values, buffers)
+                else:
+                    target.nodes.append(InstructionStep(op, node.location, None, node.iteration or self.iteration))
+                continue
+            match node:
                 case Loop() if node in self.rolled:
                     copies = min(self.rolled[node], len(node.span))
                     multiple = len(node.span) // copies * copies

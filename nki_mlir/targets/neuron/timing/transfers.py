@@ -42,9 +42,9 @@ class Transfers:
     def of(self, op: Op) -> TimedTransfer:
         if isinstance(op, Collective):
             return self.work_out(op)                    # for collectives, the members also matter
-        operands, parts = op.__dict__, [type(op)]            # type: tuple[dict[str, Tile | None], list[object]]
-        for field in op.tiles:
-            if (tile := operands[field.name]) is not None:
+        parts: list[object] = [type(op)]
+        for tile in type(op).tiles_in(op.__dict__):
+            if tile is not None:
                 access = tile.access
                 parts += (tile.space, access.dtype, access.dims, access.partition and access.partition.const)
         key = tuple(parts)
