@@ -65,8 +65,14 @@ def cache_folder() -> Path:
 
 
 def private_folder(name: str) -> Path | None:
-    """Return a folder of the cache that only this user can write, for compiled code; None if there is none."""
-    if os.environ.get(CACHE, "").lower() == "off" or os.name != "posix":
+    """Return a folder of the cache that only this user can write, for compiled code; None if there is none, or if the
+    cache is off."""
+    return None if os.environ.get(CACHE, "").lower() == "off" else owned_folder(name)
+
+
+def owned_folder(name: str) -> Path | None:
+    """Return a folder of the cache that only this user can write, also if the cache is off; None if there is none."""
+    if os.name != "posix":
         return None
     try:
         folder = cache_folder() / name

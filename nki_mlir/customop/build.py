@@ -4,7 +4,7 @@
 A build happens in a temporary folder and moves the complete library to its destination, under a lock for the name,
 so that builds of several processes do not interfere. The content hashes of all inputs are stored beside the
 library: it is not built again if nothing changed. The user's cache keeps the objects of the engine for all
-libraries.
+libraries, as entries with a digest: a damaged one is compiled again.
 """
 
 import contextlib
@@ -22,14 +22,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from nki_mlir.cache_entries import read_entry, write_entry
 from nki_mlir.customop.abi import ABI
 from nki_mlir.customop.limited_processes import CompilationMemory, CompilationTime, LimitedProcesses
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.files import cache_folder, shown, write_file
+from nki_mlir.files import owned_folder, shown, write_file
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 STACK_MAX = 400_000                 # bytes
+MOST_BYTES = 64 << 20               # of an object of the engine, which takes a megabyte
 # The two parts take equally long to compile. The files of a part are a single compilation, which reads headers once.
 ENGINE_PARTS = (("core", "engine", "streams", "tcm"), ("functions", "instrumentation", "memory"))
 ENGINE_FILES = tuple(sorted((HERE / "engine").iterdir()))
@@ -277,10 +279,13 @@ def compile_all(recipe: Recipe, compiler: Compiler, folder: Path) -> tuple[Path,
                          f"{shown(source)} does not compile", processes, recipe.verbose)
         except (CompilationTime, CompilationMemory) as error:
             raise error.located(Location(shown(source), 1, 0)) from None
-    engine = engine_objects(recipe, compiler, folder)
+    entries = cached_objects(recipe, compiler)
+    engine = engine_objects(entries, folder)
+    missing = [number for number, object_file in enumerate(engine) if not object_file.is_file()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        longer = [pool.submit(compile_engine, recipe, compiler, part, object_file, processes)   # first: takes longer
-                  for part, object_file in zip(ENGINE_PARTS, engine) if not object_file.is_file()]
+        longer = [pool.submit(compile_engine, recipe, compiler, ENGINE_PARTS[number], engine[number],
+                              entries[number] if entries else None, processes)
+                  for number in missing]                # first: takes longer
         try:
             for job in [*(pool.submit(compile_one, s, o) for s, o in zip(recipe.sources, objects)), *longer]:
                 job.result()
@@ -301,30 +306,33 @@ def files_in(rule: str) -> list[str]:
     return [re.sub(r"\\([ #])", r"\1", f).replace("$$", "$") for f in re.findall(r"(?:\\ |\S)+", text)]
 
 
-def engine_objects(recipe: Recipe, compiler: Compiler, folder: Path) -> list[Path]:
-    """Return the paths of the emulated engine's objects for this compiler and kind of build. An object that exists is
-    complete."""
+def engine_objects(entries: Sequence[Path], folder: Path) -> list[Path]:
+    """Return the paths of the emulated engine's objects in the folder of a build. Those that the cache has exist."""
+    objects = [folder / f"{part[0]}.o" for part in ENGINE_PARTS]
+    for object_file, entry in zip(objects, entries):
+        if (content := read_entry(entry, MOST_BYTES)) is not None:
+            object_file.write_bytes(content)
+    return objects
+
+
+def cached_objects(recipe: Recipe, compiler: Compiler) -> list[Path]:
+    """Return the entries of the cache for the engine's objects, of this compiler and kind of build; [] without a
+    cache."""
     content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, recipe.checked)).encode())
     for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
-    try:
-        cached = cache_folder() / "gpsimd" / content.hexdigest()[:16]
-        cached.mkdir(parents=True, exist_ok=True)
-        if not os.access(cached, os.W_OK):
-            cached = folder
-    except OSError:                         # no home, or a read-only one
-        cached = folder
-    return [cached / f"{part[0]}.o" for part in ENGINE_PARTS]
+    folder = owned_folder("gpsimd")
+    return [] if folder is None else [folder / f"{content.hexdigest()}-{part[0]}.object" for part in ENGINE_PARTS]
 
 
-def compile_engine(recipe: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path,
+def compile_engine(recipe: Recipe, compiler: Compiler, part: Sequence[str], object_file: Path, entry: Path | None,
                    processes: LimitedProcesses) -> None:
+    """Compile a part of the engine, and write the object to its entry of the cache, if there is one."""
     sources = [word for name in part for word in ("-include", str(HERE / "engine" / f"{name}.cpp"))]
-    with tempfile.TemporaryDirectory() as folder:
-        partial = Path(folder) / object_file.name
-        compiler.run([*ENGINE_FLAGS, *recipe.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o",
-                      str(partial)], "the emulated engine does not compile", processes, recipe.verbose)
-        write_file(object_file, partial.read_bytes())
+    compiler.run([*ENGINE_FLAGS, *recipe.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o",
+                  str(object_file)], "the emulated engine does not compile", processes, recipe.verbose)
+    if entry is not None:
+        write_entry(entry, object_file.read_bytes())
 
 
 # -- inputs of a built library -----------------------------------------------------------------------------------------
@@ -350,5 +358,5 @@ def up_to_date(recipe: Recipe, compiler: Compiler) -> bool:
         recorded = json.loads(recipe.inputs.read_text(encoding="utf-8"))
         return (recorded["settings"] == settings(recipe, compiler) and recorded["library"] == identity(recipe.library)
                 and all(digest(Path(f)) == expected for f, expected in recorded["files"].items()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):      # missing or damaged
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):      # missing or damaged
         return False

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
+from nki_mlir.cache_entries import read_entry, write_entry
 from nki_mlir.customop import build
 from nki_mlir.customop.abi import ABI
 from nki_mlir.customop.build import (
@@ -167,6 +168,55 @@ def test_engine__is_compiled_where_there_is_no_cache(files, monkeypatch):
     blocked.write_text("")
     monkeypatch.setenv("NKI_MLIR_CACHE_DIR", str(blocked / "cache"))
     assert np.array_equal(load(checked=False).twice(X), 2 * X)
+
+
+@pytest.fixture
+def cache(files, monkeypatch):
+    """The folder with the engine's objects, in a cache of the test alone."""
+    monkeypatch.setenv("NKI_MLIR_CACHE_DIR", str(files / "cache"))
+    return files / "cache" / "gpsimd"
+
+
+DAMAGE = {"empty": lambda file: file.write_bytes(b""), "cut": lambda file: os.truncate(file, file.stat().st_size // 2),
+          "random": lambda file: file.write_bytes(os.urandom(file.stat().st_size)),
+          "a bit": lambda file: file.write_bytes(bytes([*file.read_bytes()[:-1], file.read_bytes()[-1] ^ 1])),
+          "a directory": lambda file: file.unlink() or file.mkdir(),
+          "a link to itself": lambda file: file.unlink() or file.symlink_to(file)}
+
+
+def test_engine__that_is_damaged_in_the_cache_is_compiled_again(cache, monkeypatch):
+    assert np.array_equal(load(checked=False).twice(X), 2 * X)
+    entries = sorted(cache.iterdir())
+    assert len(entries) == len(build.ENGINE_PARTS) and oct(cache.stat().st_mode)[-3:] == "700"
+    objects = {file: read_entry(file, build.MOST_BYTES) for file in entries}
+    intact = {file: file.read_bytes() for file in entries}
+    compiled: list[Path] = []
+
+    def write(recipe, compiler, part, object_file, entry, processes):
+        compiled.append(entry)
+        object_file.write_bytes(objects[entry])
+        write_entry(entry, objects[entry])
+    monkeypatch.setattr(build, "compile_engine", write)         # the compiler takes seconds
+    for number, (name, damage) in enumerate(DAMAGE.items()):
+        for file in entries:
+            damage(file)
+        assert np.array_equal(load(f"twice_{number}", checked=False).twice(X), 2 * X), name
+        assert sorted(compiled) == entries, name
+        for file in entries if name == "a directory" else ():           # which no file replaces: each build compiles
+            file.rmdir()
+            file.write_bytes(intact[file])
+        assert {file: file.read_bytes() for file in entries} == intact, name
+        compiled.clear()
+    assert np.array_equal(load("last", checked=False).twice(X), 2 * X) and not compiled
+
+
+@pytest.mark.parametrize("spoil", [lambda folder: folder.write_text("a file"), lambda folder: folder.mkdir(mode=0o777) or
+                                   folder.chmod(0o777)], ids=["a file", "writable by others"])
+def test_engine__is_compiled_where_the_cache_is_not_ours(cache, spoil):
+    cache.parent.mkdir()
+    spoil(cache)
+    assert np.array_equal(load(checked=False).twice(X), 2 * X)
+    assert cache.is_file() or not list(cache.iterdir())
 
 
 # -- builds that meet --------------------------------------------------------------------------------------------------

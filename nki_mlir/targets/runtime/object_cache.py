@@ -2,25 +2,23 @@
 """A cache of compiled code and images of kernels on disk, so that a later process need not compile them again.
 
 ``NKI_MLIR_CACHE_DIR`` names the directory (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` disables the
-cache. An entry is one file, which is written completely or not at all. Its name is a digest of the entry's sources, of
-this package's sources, of the bindings and of the host; its first bytes are a digest of that name and of the rest, so
-that a renamed entry is not used. An entry whose digest differs is built again and replaced.
+cache. The name of an entry (``cache_entries``) is a digest of the entry's sources, of this package's sources, of the
+bindings and of the host.
 """
 
 import hashlib
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from nki_mlir.bindings import ir
-from nki_mlir.files import private_folder, replace
+from nki_mlir.cache_entries import read_entry, write_entry
+from nki_mlir.files import private_folder
 from nki_mlir.targets.runtime import host
 
 MOST_BYTES = 256 << 20
-DIGEST = hashlib.sha256().digest_size
 SUFFIX = ".object"
 
 
@@ -66,33 +64,19 @@ def entry(key: str) -> Path | None:
     return where / (hashlib.sha256(fingerprint() + b"\0" + key.encode()).hexdigest() + SUFFIX)
 
 
-def digest_of(file: Path, content: bytes) -> bytes:
-    return hashlib.sha256(file.name.encode() + b"\0" + content).digest()
-
-
-def content_of(file: Path) -> bytes:
-    """Read an entry. Return b"" if it cannot be read, is not a regular file (a FIFO never ends) or is too large."""
-    try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as entry:
-            status = os.fstat(entry.fileno())
-            return entry.read() if stat.S_ISREG(status.st_mode) and status.st_size <= MOST_BYTES else b""
-    except OSError:
-        return b""
-
-
 def find(key: str) -> bytes | None:
     """Return the content of a key, if the cache has it."""
     file = entry(key)
     if file is None:
         return None
-    content = content_of(file)
-    if digest_of(file, content[DIGEST:]) != content[:DIGEST]:
+    content = read_entry(file, MOST_BYTES)
+    if content is None:
         return None
     try:
         os.utime(file)                          # marks the entry as used: entries without recent uses are removed first
     except OSError:
         pass
-    return content[DIGEST:]
+    return content
 
 
 def store(key: str, content: bytes) -> None:
@@ -100,13 +84,12 @@ def store(key: str, content: bytes) -> None:
     file = entry(key)
     if file is None:
         return
-    try:
-        # replaces also a FIFO or a link of that name
-        replace(str(file), digest_of(file, content) + content, 0o600, None)
-        if file.name[:2] == "00":               # about one of 256 new entries checks the size of the cache
+    write_entry(file, content)
+    if file.name[:2] == "00":               # about one of 256 new entries checks the size of the cache
+        try:
             make_room(file.parent)
-    except OSError:
-        pass
+        except OSError:
+            pass
 
 
 def make_room(where: Path, most: int = MOST_BYTES) -> None:
