@@ -23,9 +23,10 @@ from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import Callee, PlainResults, SymbolicShape, call_for, callee_for
 from nki_mlir.graph.custom_call import TARGETS
-from nki_mlir.language.arguments import BadArgument, ElementType
+from nki_mlir.language.arguments import BadArgument, ElementType, MaskedArgument
 from nki_mlir.language.call_cache import constant, defaults_of
-from nki_mlir.language.kernel import Kernel
+from nki_mlir.language.framework_tensors import refuse_mixed
+from nki_mlir.language.kernel import Kernel, is_masked
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -50,6 +51,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     if callee is not None:
         tensors: list[Any] = [value for value in arguments if issubclass(type(value), jax.Array)]
     else:
+        refuse_mixed(JAX, kernel, arguments, keywords)
         bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
         tensors, cached = bound.tensors, call_for(kernel, bound)
         # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes all.
@@ -60,7 +62,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         results = bind(callee, [tensors[index] for index in callee.record.form.operands])
     except KernelNotDifferentiable as error:
         raise error.here() from None
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         for index, array in enumerate(tensors):
             if not isinstance(array, (jax.core.Tracer, np.ndarray)) and array.is_deleted():
                 bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
@@ -98,6 +100,8 @@ def is_tensor(value: object) -> bool:
 def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
     """Return the shape and dtype of an array or tracer that is passed to kernel ``name``. Raise ``ElementType`` for a
     dtype that kernels do not have, and ``SymbolicShape`` for a size that is not a number."""
+    if is_masked(array):
+        raise MaskedArgument().here()
     if not all(isinstance(n, int) for n in array.shape):
         raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
                             instead="jax.jit recompiles").here()

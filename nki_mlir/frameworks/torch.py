@@ -26,6 +26,7 @@ from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import Callee, SymbolicShape, call_for, callee_for
+from nki_mlir.frameworks.torch_arguments import readable, refuse_escaped, refuse_form, refuse_mixed_fakes
 from nki_mlir.frameworks.torch_backward import differentiated_once, recorded_call, records_as_on_device
 from nki_mlir.frameworks.torch_operator import (
     allocate_results,
@@ -40,7 +41,6 @@ from nki_mlir.language.argument_memory import ReadOnlyArgument
 from nki_mlir.language.arguments import (
     BadArgument,
     ElementType,
-    MaskedArgument,
     dtype_name,
     leaves_of,
     map_leaves,
@@ -48,7 +48,7 @@ from nki_mlir.language.arguments import (
 from nki_mlir.language.call_cache import MOST, CachedCall, CallCache
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_in_cache
-from nki_mlir.language.framework_tensors import NoDerivative, records, refuse_gradient
+from nki_mlir.language.framework_tensors import NoDerivative, records, refuse_gradient, refuse_mixed
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 
@@ -60,18 +60,6 @@ class NotOnCpu(NkiMlirError, ValueError):
     code = "NKI-TORCH-DEVICE"
     message = "a tensor on device {device} is passed to kernel {name}; kernels run on the CPU here"
     fix = "move it first: x.cpu()"
-
-
-class NotStrided(NkiMlirError, TypeError):
-    code = "NKI-TORCH-LAYOUT"
-    message = "{what} is passed to kernel {name}; kernels read dense tensors of numbers"
-    fix = "convert it first: {convert}"
-
-
-class NotScripted(NkiMlirError, RuntimeError):
-    code = "NKI-TORCH-TRACE"
-    message = "kernel {name} is called while torch.jit.trace records, and TorchScript has no kernels"
-    fix = "use torch.export.export or torch.compile"
 
 
 class NoTorchTensor(NkiMlirError, TypeError):
@@ -96,7 +84,11 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         return call_traced(kernel, arguments, keywords)
     if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled():
         return differentiated_once(call, kernel, arguments, keywords)
-    fast_result = launched(kernel, arguments, keywords)
+    try:
+        fast_result = launched(kernel, arguments, keywords)
+    except RuntimeError:
+        refuse_escaped((*arguments, *keywords.values()), kernel)
+        raise
     if fast_result is not None:
         return fast_result[0]
     proxies: Any = leaves_of((arguments, keywords), lambda value: isinstance(value, torch.fx.Proxy))
@@ -107,11 +99,11 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
 
 def call_planned(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
     """Call a kernel outside of Dynamo: plan the call, store the plan for later calls, and run it."""
+    refuse_mixed("torch", kernel, arguments, keywords)
     positional, named, values = without_tensors(arguments, keywords)
-    if any([isinstance(t, np.ma.MaskedArray) for t in values]):
-        raise MaskedArgument().here()
+    refuse_escaped(values, kernel)
     refuse_form([t for t in values if isinstance(t, torch.Tensor)], kernel)
-    tensors = as_tensors(values, kernel)
+    tensors = as_tensors(list(map(readable, values)), kernel)
     plan, cached = plan_of(kernel, positional, named, kinds_of(tensors))
     remember(kernel, arguments, keywords, plan, cached, tensors)
     name, updated, _, _, _, _ = plan
@@ -190,25 +182,9 @@ def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> 
     except (NoDerivative, BadArgument) as error:
         error.at = outside_torch(user_location(), kernel)
         raise error from None
-
-
-def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
-    """Raise ``NotStrided`` for nested, sparse and quantized tensors, and ``NotScripted`` while ``torch.jit.trace``
-    records."""
-    for t in tensors:
-        if t.is_nested:
-            description = "a nested tensor"
-            convert = "x.to_padded_tensor(0.0), or call the kernel on each of x.unbind()"
-        elif t.layout is not torch.strided:
-            description, convert = f"a tensor of layout {t.layout}", "x.to_dense()"
-        elif t.is_quantized:
-            description = f"a quantized tensor of {t.dtype}"
-            convert = "x.dequantize(), or x.int_repr() for its integers"
-        else:
-            continue
-        raise NotStrided(what=description, convert=convert, name=kernel.__name__).here()
-    if torch._C._get_tracing_state() is not None:
-        raise NotScripted(name=kernel.__name__).here()
+    except AssertionError:
+        refuse_mixed_fakes([t for part in arguments if isinstance(part, list) for t in part], kernel)
+        raise
 
 
 def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:

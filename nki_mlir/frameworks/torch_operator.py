@@ -29,6 +29,7 @@ from nki_mlir.frameworks.registry import Callee, callee_from, callees
 from nki_mlir.frameworks.torch_values import TORCH_DTYPE
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.language.argument_memory import ArgumentMemory, StridedMemory
+from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.framework_tensors import FORWARD, REVERSE, NoDerivative, has_tangent, records
 from nki_mlir.language.kernel import default_executor
 
@@ -60,6 +61,12 @@ class OverlappingInGraph(NkiMlirError, RuntimeError):
     message = "kernel {kernel} updates its parameter {name}, whose memory overlaps the memory of {other}"
     why = "in a program of torch.compile or torch.export each parameter has its own value"
     fix = "pass a copy of one of them, or call the kernel outside of the program"
+
+
+class FreedTensor(BadArgument):
+    message = "a tensor whose storage has {size} bytes is passed to kernel {name}; its elements take {needed}"
+    why = "untyped_storage().resize_() has freed its memory, as libraries do with parameters that they gather again"
+    fix = "call the kernel while the tensor has its memory, or on a copy"
 
 
 KEY = 64                        # characters of a callee's key; configs are longer
@@ -134,7 +141,7 @@ def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tenso
     """Run ``nki::call_``: ``written`` has the tensors that the kernel updates, then those for its outputs."""
     callee = callee_named(kernel)
     if all([t.is_contiguous() for t in (*written, *tensors)]):
-        addresses = [t.data_ptr() for t in (*written, *tensors)]
+        addresses = [address_of(t, callee) for t in (*written, *tensors)]
         enter(callee, written, addresses)
     else:
         memory = ArgumentMemory(list(map(bits_of, (*written, *tensors))), names_of(callee.record))
@@ -150,6 +157,14 @@ def enter(callee: Callee, written: Sequence[torch.Tensor], addresses: Sequence[i
     layout = layout_of(callee)
     first = {"updated": 0, "results": len(written) - len(layout.results), "tensors": len(written)}
     callee.entry([addresses[first[group] + n] for group, n in layout.order])
+
+
+def address_of(tensor: torch.Tensor, callee: Callee) -> int:
+    """Return the address of a tensor's elements. Raise ``FreedTensor`` for a tensor without memory."""
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
+        raise FreedTensor(name=callee.record.name, size=0, needed=tensor.numel() * tensor.element_size()).here()
+    return address
 
 
 def bits_of(tensor: torch.Tensor) -> np.ndarray:
@@ -170,7 +185,7 @@ def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch
         results: Sequence[torch.Tensor]) -> None:
     """Call the kernel's entry on the tensors' memory; ``updated`` and ``results`` are contiguous."""
     groups = {"updated": updated, "tensors": [t.contiguous() for t in tensors], "results": results}
-    callee.entry([groups[group][n].data_ptr() for group, n in layout_of(callee).order])
+    callee.entry([address_of(groups[group][n], callee) for group, n in layout_of(callee).order])
 
 
 def allocate_results(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor
@@ -294,7 +309,7 @@ def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: in
     pointers = []                   # for each slot of the entry, its first address and the bytes to the next part
     for group, n in layout.order:
         memory, steps = (contiguous[n], mapped[n]) if group == "tensors" else (results[n], True)
-        pointers.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
+        pointers.append((address_of(memory, callee), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
     for k in range(size):
         callee.entry([first + k * step for first, step in pointers])
     return results

@@ -28,6 +28,7 @@ from nki_mlir.language.kernel import Kernel
 # updated tensor n or ("new", n) if it is new tensor n; the structure of the results. It consists of tuples, numbers
 # and text, because it is a constant to Dynamo.
 Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], object]
+NO_MEMORY = object()
 KEY_DTYPE = {dtype: nki.numpy for dtype, nki in NKI_DTYPE.items()}
 
 
@@ -71,12 +72,17 @@ class PlannedCall:
         self.kernel, self.differentiable = kernel, differentiable(plan)
 
     def __call__(self, tensors: list[torch.Tensor]) -> object:
+        """Run the kernel and return its results; return ``NO_MEMORY`` if a tensor has none: it was freed, or stands for
+        zeros."""
         if self.updated:
             refuse_update([tensors[n] for n in self.updated], self.kernel)
         new_tensors = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
         arguments = tensors + new_tensors
-        status = self.function(self.pointers(*[arguments[n].data_ptr() for n in self.order]))
+        addresses = [arguments[n].data_ptr() for n in self.order]
+        if 0 in addresses:
+            return NO_MEMORY
+        status = self.function(self.pointers(*addresses))
         if status:
             raise self.entry.error(status)
         if self.is_single:
@@ -97,7 +103,8 @@ def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, 
     launch: PlannedCall | None = None if call is None else call.runs.get(variant)
     if launch is None or watched() or (launch.differentiable and records(tensors)):
         return None
-    return (launch(tensors),)
+    result = launch(tensors)
+    return None if result is NO_MEMORY else (result,)
 
 
 def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], plan: Plan, call: CachedCall,

@@ -55,7 +55,8 @@ class ElementType(BadArgument):
 def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
     """Return advice for a tensor whose dtype is not an element type."""
     try:
-        kind = np.dtype(dtype_name(dtype)).kind             # type: ignore[call-overload]
+        described = np.dtype(dtype_name(dtype))             # type: ignore[call-overload]
+        kind = described.kind if described.names or described.type.__module__ == "numpy" else ""    # not of ml_dtypes
     except (TypeError, ValueError, RecursionError):
         kind = ""
     if kind == "c":
@@ -168,10 +169,11 @@ def subscripted(traceback: TracebackType | None, values: Mapping[str, object]) -
 
 
 def same_items(first: Sequence[object], second: Sequence[object]) -> bool:
-    """Return whether two sequences have the same objects. A capture copies sequences and replaces arrays."""
+    """Return whether two sequences have the same objects. A capture copies sequences and replaces arrays, for which the
+    first sequence may have other objects."""
     return len(first) == len(second) and all(
         same_items(a, b) if isinstance(a, tuple | list) and isinstance(b, tuple | list) else
-        a is b or (hasattr(a, "shape") and hasattr(b, "shape"))
+        a is b or (hasattr(b, "shape") and hasattr(b, "dtype"))
         for a, b in zip(first, second))
 
 

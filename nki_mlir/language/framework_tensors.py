@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import nki_mlir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.language.arguments import leaves_of
+from nki_mlir.language.arguments import leaves_of, values_of
 
 # The class whose test is quicker comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
 TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array", "torch.fx": "Proxy"}
@@ -60,6 +60,28 @@ def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> 
         if leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
             return adapter(name)
     return None
+
+
+class MixedFrameworks(KernelError, TypeError):
+    code = "NKI-MIXED-FRAMEWORKS"
+    message = "kernel {kernel} is called with arrays of {library} and of {other}: argument {name} is of {other}"
+    fix = "convert it first: {convert}, or call the kernel with NumPy arrays alone"
+
+
+LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}
+# to the framework
+CONVERSIONS = {"torch": "torch.from_numpy(np.array({name}))", "jax": "jnp.asarray({name}.numpy())"}
+
+
+def refuse_mixed(framework: str, kernel: Any, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
+    """Raise ``MixedFrameworks`` if a call that a framework's adapter runs has an array of another framework as well."""
+    for name, kind in tensor_classes():
+        if name != framework and leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
+            values = values_of(kernel.func, arguments, keywords)
+            path = next(path for parameter, value in values.items() for path, _ in leaves_of(
+                value, lambda leaf, kind=kind: isinstance(leaf, kind), parameter))              # type: ignore[misc]
+            raise MixedFrameworks(kernel=kernel.__name__, library=LIBRARIES[framework], other=LIBRARIES[name],
+                                  name=path, convert=CONVERSIONS[framework].format(name=path)).here()
 
 
 def is_traced() -> bool:

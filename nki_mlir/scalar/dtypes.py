@@ -171,7 +171,8 @@ def dtype_of(value: Any) -> DType:
     if dtype.metadata and dtype.metadata.get("nki") == "tfloat32":
         return TFLOAT32
     if dtype not in _BY_NUMPY:
-        reason = _NO_NUMBERS.get(dtype.kind) or _nearest(dtype.newbyteorder('=').name)
+        is_number = dtype.kind == "V" and dtype.names is None and dtype.type is not np.void    # of ml_dtypes
+        reason = (not is_number and _NO_NUMBERS.get(dtype.kind)) or _nearest(dtype.newbyteorder('=').name)
         raise TypeError(f"{dtype} is not an element type; {reason}")
     return _BY_NUMPY[dtype]
 
@@ -180,6 +181,8 @@ def _nearest(name: str) -> str:
     """Return advice for an element type that the language does not have."""
     if name in ("float64", "longdouble", "float128"):
         return "the nearest is float32: the device has no 64-bit floats"
+    if name in ("int2", "int4", "uint2", "uint4"):
+        return f"the nearest is {name[:-1]}8"
     if name in BY_NAME:
         return f"{name} in the byte order of this machine is one"
     similar = nearest(name, BY_NAME, 0.6)

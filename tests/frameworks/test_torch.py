@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch")
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds  # noqa: E402
-from nki_mlir.frameworks.torch import NotOnCpu, NotScripted, NotStrided  # noqa: E402
+from nki_mlir.frameworks.torch import NotOnCpu  # noqa: E402
+from nki_mlir.frameworks.torch_arguments import NotScripted, NotStrided  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402

@@ -159,6 +159,8 @@ def not_a_tensor(value: object, subject: str) -> NoReturn:
         create = f"fill a tile with the number, nisa.memset(tile, {value!r}), and pass the tile"
     if isinstance(value, np.ndarray) or is_framework_tensor(value):
         create = "pass the array to the kernel as an argument"
+    elif hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, NUMBER_CLASSES):
+        create = "pass a dense array with values to the kernel; kernel.lower takes arrays without values"
     if value is None:
         create += "; where a tensor is optional, test it with `is None` first"
     invalid(f"{subject}: expecting 'tensor', got '{type(value).__name__}'", fix=getattr(value, "pass_instead", create))
