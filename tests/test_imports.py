@@ -15,8 +15,8 @@ from tests.sources import by_folder, nodes, parsed
 
 ROOT = sources.ROOT
 PACKAGE = ROOT / "nki_mlir"
-TIERS = (("alone", "array_files", "bindings", "diagnostics", "display", "environment", "extensions", "files", "input_limits",
-          "plain_text", "progress", "python_commands", "result_memory", "similar_names", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
+TIERS = (("alone", "array_files", "bindings", "cache_entries", "diagnostics", "display", "environment", "extensions", "files",
+          "input_limits", "plain_text", "progress", "python_commands", "result_memory", "similar_names", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes", "custom_form"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
          ("capture",), ("language",), ("migration", "printing", "frameworks", "customop", "compat", "calibration", "checking", "stepping", "scoring",
           "tuning", "grading", "cli", "plugin", "autoload"))

@@ -14,7 +14,6 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from nki_mlir import _without_internal_frames
 from nki_mlir.alone import permanent_imports
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -145,14 +144,18 @@ def lazy_names(lazy: dict[str, tuple[str, str]], module: ModuleType) -> Callable
     previous ``__getattr__``."""
     previous = module.__dict__.get("__getattr__")
 
-    @_without_internal_frames
     def find(name: str) -> object:
         if name in lazy:
             home, inner = lazy[name]
             module_found = importlib.import_module(home)
             return getattr(module_found, inner) if inner else module_found
         if previous is not None:
-            return previous(name)
+            try:
+                return previous(name)
+            except AttributeError as error:
+                from nki_mlir.capture.tracebacks import leave_out_internal_frames  # start-up: for errors alone
+                leave_out_internal_frames(error)
+                raise
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     return find
 
