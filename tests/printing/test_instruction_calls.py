@@ -4,12 +4,17 @@
 import numpy as np
 import pytest
 
-from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.access import Access, Linear, Tile, full_tile
 from nki_mlir.dialects.nisa.elementwise import ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.reduction import TensorReduceOp
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.machine import machine_named
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.printing.statements import adapted
+from nki_mlir.printing.tile_text import pattern_text
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 
 from ..language.generated import kernel_from_text
@@ -153,3 +158,32 @@ def test_scalar_operands_of_narrow_floats__print_as_tiles_of_the_same_values(nam
     form = adapted(op)
     assert (type(form), form.engine) == (cls, engine)
     np.testing.assert_array_equal(result(form), result(op))
+
+
+@pytest.mark.parametrize("shape, axis", [((4, 1, 5), 1), ((4, 1, 5, 1), 3), ((4, 1, 1, 5), 2), ((1, 5, 1), 2)])
+def test_reduction_over_no_axis__is_one_over_the_last_axis_of_one_element(shape, axis):
+    """The axis of partitions is none."""
+    full = full_tile("a", shape, FLOAT32, "sbuf")
+    assert adapted(TensorReduceOp(dst=full, src=full, op="add", axes=())).axes == (axis,)
+    with pytest.raises(Unprintable, match="a reduction over no axis"):
+        adapted(TensorReduceOp(dst=tile("d", FLOAT32, 8), src=tile("a", FLOAT32, 8), op="add", axes=()))
+
+
+def test_stride_of_one_element__is_1_except_of_partitions():
+    in_hbm = Tile("x", "hbm", (64,), FLOAT32, Access(FLOAT32, None, Linear(0), ((32, 1), (5, 1), (3, 2))))
+    on_chip = Tile("t", "sbuf", (4, 8), FLOAT32, Access(FLOAT32, Linear(0), Linear(0), ((1, 1), (5, 1), (3, 2))))
+    assert [pattern_text(in_hbm), pattern_text(on_chip)] == ["[[1, 1], [1, 1], [3, 2]]", "[[8, 1], [1, 1], [3, 2]]"]
+
+
+@pytest.mark.parametrize("after, is_unused", [
+    ([], True), (["    u = nl.load(x)"], True), (["    u = f(t)"], False), (["    f(t=u)"], True),
+    (["    for k in range(3):", "        f(t)"], False), (["    u = x.t"], True)], ids=str)
+def test_allocation__goes_where_nothing_has_used_it(after, is_unused):
+    """The result of a function then defines the tile. Lines of an outer block end the search."""
+    allocation, other = "    t = nl.ndarray((4, 8), nl.float32)", "    other = nl.ndarray((4, 8), nl.float32)"
+    for before in ([], [other]):
+        text = KernelText(comments=False, machine=machine_named("trn2"), lines=[*before, allocation, *after])
+        assert text._drop_allocation("t") is is_unused
+        assert text.lines == [*before, *([] if is_unused else [allocation]), *after]
+    inside = KernelText(comments=False, machine=machine_named("trn2"), depth=2, lines=["    " + allocation, "    f()", "        g()"])
+    assert not inside._drop_allocation("t") and len(inside.lines) == 3
