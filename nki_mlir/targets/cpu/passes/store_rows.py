@@ -43,7 +43,7 @@ def _stored(call: TileCall, copy: Compute) -> TileCall | None:
     elements."""
     rows, nest, piece = call.function, copy.nest, call.piece
     assert piece is not None
-    if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers or rows.row.uses(rows.row.first_output):
+    if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers:      # only scatters add to rows
         return None
     if not is_copy(nest) or copy.regions[0].root != piece.root or nest.elements != rows.count * rows.row.elements:
         return None
