@@ -111,6 +111,28 @@ def test_devices_have_all_instructions_of_a_graph():
     assert "divide" not in text and "simulator" not in text and text.count("nisa.reciprocal(") == 1
 
 
+@pytest.mark.parametrize("count", [1, 5, 31])
+@pytest.mark.parametrize("after", ["", "and", "add"])
+def test_arithmetic_shifts_are_logical_ones_and_the_sign(count, after):
+    """Alone, and with a second function of the same instruction."""
+    then = f"%2 = stablehlo.{after} %1, %k : tensor<64x32xi32>" if after else ""
+    graph = f"""module {{
+  func.func public @main(%x: tensor<64x32xi32>) -> tensor<64x32xi32> {{
+    %n = stablehlo.constant dense<{count}> : tensor<64x32xi32>
+    %k = stablehlo.constant dense<7> : tensor<64x32xi32>
+    %1 = stablehlo.shift_right_arithmetic %x, %n : tensor<64x32xi32>
+    {then}
+    return %{2 if after else 1} : tensor<64x32xi32>
+  }}
+}}"""
+    x = np.random.default_rng(count).integers(-1 << 31, 1 << 31, (64, 32)).astype(np.int32)
+    x[0, :5] = -1 << 31, (1 << 31) - 1, -1, 0, 1
+    text = kernel_text([read_module(graph, "graph.mlir")], comments=False)
+    wanted = {"": lambda y: y, "and": lambda y: y & 7, "add": lambda y: y + 7}[after](x >> count)
+    for on in ("eager", "isa"):
+        np.testing.assert_array_equal(reread(text).run((x,), {}, on), wanted)
+
+
 def test_result_that_is_a_scalar_has_one_element():
     text = kernel_text([read_module(MEAN, "graph.mlir")], comments=False)
     assert "result0 = nl.ndarray((1,), dtype=nl.float32, buffer=nl.shared_hbm)" in text and "nl.negative" not in text

@@ -211,6 +211,23 @@ def test_a_transpose_that_converts_is_followed_by_a_copy():
 
 
 @nki.jit
+def transposed(x):
+    out = nl.ndarray((x.shape[1], x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.transpose(nl.load(x)))
+    return out
+
+
+@pytest.mark.parametrize("rows, columns, calls", [(32, 32, 1), (48, 40, 4), (32, 100, 2), (128, 33, 2)])
+def test_transposes_of_integers_are_those_of_blocks(rows, columns, calls):
+    """Blocks of 32 by 32 elements, smaller ones at the ends. Three or more equal ones are a loop."""
+    x = np.random.default_rng(rows).integers(-1 << 31, 1 << 31, (rows, columns)).astype(np.int32)
+    text = printed(transposed, [x])
+    assert text.count("nisa.nc_transpose(") == calls
+    for on in ("interpreter", "isa"):
+        np.testing.assert_array_equal(reread(text).on(on)(x), x.T)
+
+
+@nki.jit
 def transposed_loads(x, half):
     out = nl.ndarray((8, 32), dtype=nl.float32, buffer=nl.shared_hbm)
     for i in nl.affine_range(2):
