@@ -166,7 +166,6 @@ class Calls(ElementwiseTexts):
     name."""
 
     recipes: dict[str, Recipe] = {}
-    assigned = ""                   # the name that the statement assigns
     updated_tile: TensorFact | None = None         # the tile that the statement updates
     defaults: Mapping[str, ast.expr] = {}       # defaults of parameters that no call passes
     partition_names: frozenset[str] = frozenset()

@@ -40,7 +40,7 @@ from nki_mlir.migration.facts import (
     part_of,
 )
 from nki_mlir.migration.names import RENAMED, Names, limit_of
-from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, name_of_result, tile_name
+from nki_mlir.migration.operation_text import LATER_ROWS, OperationText, hint_of, name_of_result, tile_name
 from nki_mlir.migration.parameters import ReadParts
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.selected_vectors import SELECTED
@@ -83,6 +83,7 @@ class Expressions(TreeTransformer):
     """Rewrites one expression with ``rewritten``. The subclass ``Calls`` rewrites calls."""
 
     target = ""                 # the name that a conditional expression is assigned to, if it does not read the name
+    assigned = ""               # the name that the statement assigns
     loop_starts: dict[str, str] = {}
     loop_stops: dict[str, str] = {}
     inline = 0                      # number of conditions, lambdas or tests of loops around: they admit no statement
@@ -136,7 +137,7 @@ class Expressions(TreeTransformer):
         result = self.results[mark]
         if result.expression and not result.condition and not result.part:
             return self.without_marks(result.expression)
-        name = self.fresh_name(result.name)
+        name = self.fresh_name(hint_of(result, self.assigned, self.scope.used_names))
         self.prelude[-1] += self.allocated(name, result)
         result.expression, result.condition, result.part_items = name, "", ()
         return name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nki_mlir.migration.facts import MaskFact, Shape, TensorFact
+from nki_mlir.migration.facts import PSUM, MaskFact, Shape, TensorFact
 
 LATER_ROWS = "an instruction under a mask that leaves out its first rows, at which no engine may start"
 RESULTS = {"sum": "total", "max": "largest", "min": "smallest"}
@@ -117,3 +117,11 @@ class EarlierOperation:
     operand: str
     tile: TensorFact            # the data, which have the result's shape
     is_reversed: bool
+
+
+def hint_of(result: OperationText, assigned: str, used_names: Collection[str]) -> str:
+    """Return a name for the tile of a result. If its own name is taken, a tile in PSUM from which the statement copies
+    is named after the name that the statement assigns."""
+    of_copy = f"{assigned}_psum"
+    is_named = assigned and result.fact.memory == PSUM and tile_name(result.name) in used_names
+    return of_copy if is_named and of_copy not in used_names else result.name
