@@ -373,6 +373,30 @@ def literals(tree: ast.Module) -> dict[str, str]:
             if isinstance(value, ast.Constant) and isinstance(value.value, (int, float))}
 
 
+def unique_numbers(tree: ast.Module) -> dict[str, str]:
+    """Return the texts of the numbers of a file whose names nothing in the file binds again."""
+    counts = bound_names(tree)
+    parameters = {node.arg for node in walked(tree) if isinstance(node, ast.arg)}
+    return {name: text for name, text in literals(tree).items() if counts[name] == 1 and name not in parameters}
+
+
+def constants(tree: ast.Module) -> set[str]:
+    """Return the names that the top level of a file binds once, by an assignment or an import, and nothing else."""
+    counts: Counter[str] = Counter()
+    names = {name for name, _ in _assignments(tree)}
+    for node in walked(tree):
+        if isinstance(node, ast.Global):
+            counts.update(node.names)
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imported = [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+            names |= {*imported}
+            counts.update({*imported})
+        elif not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            counts.update(bound_names(node))
+    return {name for name in names if counts[name] == 1}
+
+
 def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
     return [(node.targets[0].id, node.value) for node in tree.body
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]

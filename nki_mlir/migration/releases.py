@@ -3,7 +3,7 @@
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -13,6 +13,17 @@ from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, has_par
 from nki_mlir.language.signatures.table import RELEASES, releases_with
 from nki_mlir.migration.expressions import BUFFERS, MODULE
 from nki_mlir.migration.names import RENAMED, Names, children_of, unresolved
+from nki_mlir.migration.older_shapes import (
+    EQUAL_COUNTS,
+    EQUAL_RANKS,
+    LEFT_RESHAPE,
+    LEFT_TRANSPOSE,
+    first_elements,
+    shape_of,
+    with_dimensions,
+)
+from nki_mlir.migration.parameters import unique_numbers
+from nki_mlir.migration.python_trees import python_tree
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.terms import factor
 from nki_mlir.migration.tree_transformer import TreeTransformer
@@ -53,8 +64,9 @@ def newest(text: str, report: MigrationReport, release: str = RELEASES[-1], is_c
     if names.is_beta or not names.imports_nki:
         return text
     regions = {name for _, name in unresolved(text)} & REGIONS.keys()
+    numbers = unique_numbers(python_tree(text))
     return transformed(text, lambda lines: _Newest(names, report, lines, RELEASES.index(release), regions,
-                                                   is_current))
+                                                   is_current, numbers))
 
 
 class NodeLines:
@@ -101,12 +113,14 @@ def _older(name: str, values: list[cst.BaseExpression]) -> bool:
 
 class _Newest(TreeTransformer):
     def __init__(self, names: Names, report: MigrationReport, lines: NodeLines, release: int,
-                 regions: set[str], is_current: bool) -> None:
+                 regions: set[str], is_current: bool, numbers: Mapping[str, str]) -> None:
         super().__init__()
         self.names, self.report, self.lines, self.release, self.regions = names, report, lines, release, regions
         self.is_current = is_current
         self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
         self.dtypes: dict[str, str] = {}            # name of a tensor -> its dtype; "" where assignments differ
+        self.shapes: dict[str, tuple[str, ...]] = {}        # name of a tensor of the function -> its sizes, or ()
+        self.numbers = numbers                      # constants of the file, which nothing else binds -> their texts
         self.in_psum: set[str] = set()              # names of tensors that a call creates in PSUM
         self.registers: set[str] = set()            # names of registers of an engine
         self.kernels = 0                            # number of kernels around a node
@@ -168,7 +182,7 @@ class _Newest(TreeTransformer):
             case "nl.dynamic_range", _ if RELEASES[self.release] == NEWEST:
                 self._changed(original_node, f"nl.dynamic_range stays, which release {NEWEST} deprecates: write a "
                               "function and nl.fori_loop")
-        arguments = self._named(meaning, original_node, list(updated_node.args))
+        arguments = self._transposed(meaning, original_node, list(updated_node.args))
         if meaning in ("nisa.dma_copy", "nl.store") and not self._has("nisa.dma_copy", "dst_rmw_op"):
             arguments = self._on_chip(meaning, original_node, arguments)
         rewrite = self._argument(meaning, original_node)
@@ -207,7 +221,10 @@ class _Newest(TreeTransformer):
             case cst.Call(func=cst.Attribute(attr=cst.Name(value="reshape")), args=[cst.Arg(
                     keyword=cst.Name(value="new_shape"), value=shape)]) if not meaning:
                 self._changed(node, "the parameter new_shape of reshape becomes positional")
-                return call.with_changes(args=[cst.Arg(shape)])
+                positional = call.with_changes(args=[cst.Arg(shape)])
+                return self._reshaped(node, positional) or positional
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value="reshape"))) if not meaning:
+                return self._reshaped(node, call)
             case cst.Call(func=cst.Attribute(value=cst.Name(value=region), attr=cst.Name(value="view"))) if (
                     region in self.regions):
                 return self._tensor_of(region, node, call)
@@ -216,6 +233,39 @@ class _Newest(TreeTransformer):
                 self._changed(node, f"the string for dtype becomes {self.nl}.{word}")
                 return call.with_changes(args=[cst.Arg(cst.parse_expression(f"{self.nl}.{word}"))])
         return None
+
+    def _reshaped(self, node: cst.Call, call: cst.Call) -> cst.BaseExpression | None:
+        """Return the view of the first elements that a reshape to fewer elements is; None for other calls."""
+        match call:
+            case cst.Call(func=cst.Attribute(value=cst.Name(value=tensor), attr=cst.Name(value="reshape")),
+                          args=[cst.Arg(value=shape)]) if self.release >= EQUAL_COUNTS:
+                view = first_elements(tensor, self.shapes.get(tensor, ()), shape_of(shape), self.numbers)
+                if view:
+                    self._changed(node, "a reshape to fewer elements becomes a view of the first elements of each row")
+                    return cst.parse_expression(view)
+                self._add_manual(node, LEFT_RESHAPE if view is not None else "")
+        return None
+
+    def _transposed(self, meaning: str, node: cst.Call, arguments: list[cst.Arg]) -> list[cst.Arg]:
+        """Return arguments in the newest form; the destination of a transpose by a DMA gets the dimensions of one
+        element that its source has."""
+        arguments = self._named(meaning, node, arguments)
+        if meaning != "nisa.dma_transpose" or self.release < EQUAL_RANKS:
+            return arguments
+        by_name = {a.keyword.value if a.keyword is not None else ("dst", "src", "axes")[min(k, 2)]: a
+                   for k, a in enumerate(arguments)}
+        dst, rank = by_name.get("dst"), len(shape_of(by_name["axes"].value if "axes" in by_name else None))
+        if dst is None or not isinstance(dst.value, cst.Name):
+            return arguments
+        name = dst.value.value
+        sizes = self.shapes.get(name, ())
+        if not sizes or len(sizes) >= rank:
+            return arguments
+        if text := with_dimensions(name, len(sizes), rank):
+            self._changed(node, "the destination gets the dimensions of one element that the transposed source has")
+            return [a.with_changes(value=cst.parse_expression(text)) if a is dst else a for a in arguments]
+        self._add_manual(node, LEFT_TRANSPOSE)
+        return arguments
 
     def _tensor_of(self, region: str, node: cst.Call, call: cst.Call) -> cst.BaseExpression:
         """Return the creation of a tensor for ``sbuf.view(dtype, shape)`` of release 2.27."""
@@ -272,16 +322,18 @@ class _Newest(TreeTransformer):
         """Note the dtypes of tensors, and registers, by the names to which they are assigned."""
         target, value = node.targets[0].target, node.value
         if isinstance(target, cst.Name):
-            dtype = ""
+            dtype, shape = "", tuple[str, ...]()
             if isinstance(value, cst.Call) and (names := CREATION.get(self.names.meaning(value.func))):
                 arguments = {a.keyword.value if a.keyword is not None else names[min(k, len(names) - 1)]: a.value
                              for k, a in enumerate(value.args)}
                 if self.names.meaning(arguments.get("buffer", target)) == "nl.psum":
                     self.in_psum.add(target.value)
+                shape = shape_of(arguments.get("shape"))
                 if "dtype" in arguments:
                     dtype = MODULE.code_for_node(arguments["dtype"]).strip("'\"").rpartition(".")[2]
             if isinstance(value, cst.Call) and self.names.meaning(value.func) == "nisa.register_alloc":
                 self.registers.add(target.value)
+            self.shapes[target.value] = shape if self.shapes.get(target.value, shape) == shape else ()
             self.dtypes[target.value] = dtype if self.dtypes.get(target.value, dtype) == dtype else ""
 
     def visit_While(self, node: cst.While) -> None:
@@ -295,7 +347,8 @@ class _Newest(TreeTransformer):
         return isinstance(tensor, cst.Name) and tensor.value in self.in_psum
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        """Count the kernels around a node."""
+        """Count the kernels around a node, and forget the tensors of the function before."""
+        self.shapes = {}
         self.kernels += self._is_kernel(node)
         if self._is_kernel(node):
             self.launched.add(node.name.value)

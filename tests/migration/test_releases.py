@@ -208,3 +208,45 @@ def test_the_report_names_run_time_loops_that_the_newest_release_deprecates(body
     for release, texts in (("2.32", [entry] if entry else []), ("2.31", [])):
         one, = migrated(file, release)
         assert [e.text for e in one.report.entries] == texts and one.report.is_complete
+
+
+TENSORS = """N = 32
+
+
+@nki.jit
+def kernel(x):
+    t = nl.ndarray((128, 128), nl.float32, buffer=nl.sbuf)
+    u = nl.ndarray((128, 4, 64), nl.float32, buffer=nl.sbuf)
+    y = nl.ndarray((64, 128), nl.float32, buffer=nl.sbuf)
+    """
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("a = t.reshape((128, N))", "a = t[:, 0:N]"), ("a = t.reshape((128, 4, 8))", "a = t[:, 0:32].reshape((128, 4, 8))"),
+    ("a = u.reshape((128, 4, 8))", "a = u.reshape((128, 256))[:, 0:32].reshape((128, 4, 8))"),
+    ("a = u.reshape(new_shape=(128, 32))", "a = u.reshape((128, 256))[:, 0:32]"),
+    ("a = t.reshape((128, 2, 64))", "a = t.reshape((128, 2, 64))"), ("a = t.reshape((128, m))", "a = t.reshape((128, m))"),
+    ("nisa.dma_transpose(y, x, axes=(2, 1, 0))", "nisa.dma_transpose(y.expand_dim(1), x, axes=(2, 1, 0))"),
+    ("nisa.dma_transpose(src=x, dst=y, axes=(3, 1, 2, 0))",
+     "nisa.dma_transpose(src=x, dst=y.expand_dim(1).expand_dim(2), axes=(3, 1, 2, 0))"),
+    ("nisa.dma_transpose(u, x, axes=(2, 1, 0))", "nisa.dma_transpose(u, x, axes=(2, 1, 0))"),
+    ("nisa.dma_transpose(y, x)", "nisa.dma_transpose(y, x)")])
+def test_sizes_that_a_newer_release_refuses(old, new):
+    report = MigrationReport("kernel.py")
+    assert newest(HEAD + TENSORS + old, report) == HEAD + TENSORS + new
+    assert not any(e.left for e in report.entries)
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("a = t.reshape((64, 128))", "a reshape to fewer elements: slice the tensor first"),
+    ("nisa.dma_transpose(u, x, axes=(3, 1, 2, 0))",
+     "nisa.dma_transpose into a tensor of fewer dimensions: insert those of one element (.expand_dim)")])
+def test_sizes_without_a_newer_form_are_reported(text, why):
+    report = MigrationReport("kernel.py")
+    assert newest(HEAD + TENSORS + text, report) == HEAD + TENSORS + text
+    assert [e.text for e in report.entries if e.left] == [why]
+
+
+def test_an_older_release_keeps_its_reshape():
+    text = HEAD + TENSORS + "a = t.reshape((128, N))"
+    assert newest(text, MigrationReport("kernel.py"), "2.30") == text
