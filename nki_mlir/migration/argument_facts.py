@@ -10,12 +10,12 @@ The sizes of a result are those of parameters, such as ``acc.shape[1]``, which t
 
 import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, Many, MaskFact, NumberFact, Span, TensorFact, join
-from nki_mlir.migration.parameters import bound_names, defaults_of, number_defaults
+from nki_mlir.migration.parameters import bound_names, defaults_of, kind_of, number_defaults
 from nki_mlir.migration.python_trees import parameters_of
 
 
@@ -167,42 +167,73 @@ def parameter_sizes(tree: ast.FunctionDef, facts: Mapping[str, Fact]) -> dict[st
     return {text: size for text, size in texts.items() if assigned[text] < 2}
 
 
-def returned_fact(fact: Fact, sizes: Mapping[str, str], counts: Collection[str]) -> Fact:
-    """Return the fact of a result without texts that only the called function can read, but for ``sizes``. ``counts``
-    are the sizes that masks have cut."""
+def returned_fact(fact: Fact, sizes: Mapping[str, str], counts: Collection[str], readable: Collection[str]) -> Fact:
+    """Return the fact of a result without texts that only the called function can read, but for ``sizes``, and those of
+    ``readable`` names: parameters that it does not assign, and names around it. ``counts`` are the sizes that masks
+    have cut."""
     if isinstance(fact, Items):
-        return replace(fact, items=tuple(returned_fact(item, sizes, counts) for item in fact.items))
+        return replace(fact, items=tuple(returned_fact(item, sizes, counts, readable) for item in fact.items))
     if isinstance(fact, Dtype) and not fact.text.startswith("nl."):
         return Fact()
     if not isinstance(fact, TensorFact):
         return without_local_texts(fact)
     shape, cut = fact.shape, tuple(k for k, size in enumerate(fact.shape or ()) if size in counts)
     if shape is not None:
-        shape = tuple(s if terms.number(s) is not None else sizes.get(s, "?") for s in shape)
+        shape = tuple(s if "?" not in s and terms.names(s) <= {*readable} - {*counts} and not SIZE.fullmatch(s)
+                      else sizes.get(s, "?") for s in shape)
     dtype = fact.dtype if fact.dtype.startswith("nl.") else sizes.get(fact.dtype, "")
     return TensorFact(fact.memory, shape, dtype, fact.blocks, cut=cut)
 
 
-def for_arguments(fact: Fact, arguments: Mapping[str, Fact]) -> Fact:
-    """Return the fact of a result in texts of the caller: a size of a parameter is the one of its argument."""
-    if isinstance(fact, Items):
-        return replace(fact, items=tuple(for_arguments(item, arguments) for item in fact.items))
-    if not isinstance(fact, TensorFact):
-        return fact
-    shape, dtype = fact.shape, fact.dtype
-    if shape is not None:
-        shape = tuple(_size(match[1], int(match[2]), arguments) if (match := SIZE.fullmatch(s)) else s for s in shape)
-    if match := DTYPE.fullmatch(dtype):
-        argument = arguments.get(match[1])
-        dtype = argument.dtype if isinstance(argument, TensorFact) else ""
-    return replace(fact, shape=shape, dtype=dtype)
+@dataclass(frozen=True)
+class HelperCall:
+    """What a call passes to the function ``tree``: facts of arguments by parameter, and texts of numbers by position or
+    name. ``outside`` says for a name that is no parameter how the caller reads it; None if it cannot."""
 
+    tree: ast.FunctionDef
+    facts: Mapping[str, Fact]
+    texts: Mapping[int | str, str]
+    outside: Callable[[str], str | None]
 
-def _size(name: str, axis: int, arguments: Mapping[str, Fact]) -> str:
-    argument = arguments.get(name)
-    if isinstance(argument, TensorFact) and argument.shape is not None and axis < len(argument.shape):
-        return argument.shape[axis]
-    return "?"
+    def text(self, name: str) -> str | None:
+        """Return how the caller reads a name of the function: an argument, a default or a name around the function."""
+        parameters = [a.arg for a in parameters_of(self.tree.args)]
+        if name not in parameters:
+            return self.outside(name)
+        if name in self.facts:
+            return self.texts.get(name, self.texts.get(parameters.index(name)))
+        default = defaults_of(self.tree).get(name)
+        if isinstance(default, ast.Name):
+            return self.outside(default.id)
+        return ast.unparse(default) if default is not None and isinstance(kind_of(default), NumberFact) else None
+
+    def result(self, fact: Fact) -> Fact:
+        """Return the fact of a result in texts of the caller: a size of a parameter is the one of its argument."""
+        if isinstance(fact, Items):
+            return replace(fact, items=tuple(map(self.result, fact.items)))
+        if not isinstance(fact, TensorFact):
+            return fact
+        shape, dtype = fact.shape, fact.dtype
+        if shape is not None:
+            shape = tuple(map(self._size, shape))
+        if match := DTYPE.fullmatch(dtype):
+            argument = self.facts.get(match[1])
+            dtype = argument.dtype if isinstance(argument, TensorFact) else ""
+        return replace(fact, shape=shape, dtype=dtype)
+
+    def _size(self, text: str) -> str:
+        """Return a size in a text of the caller; "?" if it has none."""
+        if match := SIZE.fullmatch(text):
+            argument, axis = self.facts.get(match[1]), int(match[2])
+            if isinstance(argument, TensorFact) and argument.shape is not None and axis < len(argument.shape):
+                return argument.shape[axis]
+            return "?"
+        if "?" in text:
+            return "?"
+        names = terms.names(text)
+        values = {name: value for name in names if (value := self.text(name)) is not None}
+        size = terms.with_names(text, values) if len(values) == len(names) else "?"
+        return size if "(" not in size else "?"         # ``tile.shape[1]`` reads better
 
 
 def is_index(fact: Fact) -> bool:

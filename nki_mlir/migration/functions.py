@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rewrites calls of functions of the file, of methods of tensors, and of Python's own functions."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
@@ -13,6 +14,7 @@ from nki_mlir.migration.calls import BINARY, Calls
 from nki_mlir.migration.creation_calls import LANGUAGE, shape_items
 from nki_mlir.migration.facts import (
     HBM,
+    BufferFact,
     ComputedPart,
     Dtype,
     Fact,
@@ -47,6 +49,7 @@ from nki_mlir.migration.record_classes import record
 from nki_mlir.migration.transfer_calls import TRANSFERS, repeated_in_hbm
 
 INTEGER_RESULTS = {"ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "prod", "trunc"}   # in math
+NUMBER = re.compile(r"\w+|[\w +*/()-]+|\w+\.shape\[\d+\]")       # a text of names and numbers, or a size
 CONTAINERS = {"collections.deque", "functools.reduce"}      # functions of other modules whose results have tiles
 
 
@@ -64,9 +67,14 @@ class FunctionCalls(Calls):
         """Return whether a name is a function that is rewritten for the arguments of its calls."""
         return False
 
-    def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+    def allocates(self, node: cst.BaseExpression) -> bool:
+        """Return whether a call chooses the addresses of a tensor."""
+        return False
+
+    def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact],
+               texts: Mapping[int | str, str] | None = None) -> Fact | None:
         """Return the facts about a call of a function of the file, or None if the file has no function with that
-        name."""
+        name. ``texts``: the numbers among the arguments, by position or name."""
         return None
 
     def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
@@ -75,6 +83,9 @@ class FunctionCalls(Calls):
             self.note_write(self.code(argument.value), ComputedPart())
         if meaning == "ncc.no_reorder":
             return self.new(f"{self.nl}.no_reorder()", Fact())
+        if self.allocates(original):
+            memory, text = self.allocation(original)
+            return self.new(text, BufferFact(memory))
         if meaning == "np.dtype" and len(updated.args) == 1 and isinstance(self.fact(updated.args[0].value), Dtype):
             return updated.args[0].value
         owner = self.owners.get(id(updated.func))
@@ -198,10 +209,21 @@ class FunctionCalls(Calls):
                 {a.keyword.value if a.keyword is not None else "": f if a.keyword is not None else Fact()
                  for f, a in zip(facts, node.args) if a.keyword is not None or a.star})
 
+    def _numbers(self, node: cst.Call) -> dict[int | str, str]:
+        """Return the texts of arguments that may be numbers and mean the same in all of the function, by position or
+        name. Attributes of objects may change."""
+        texts: dict[int | str, str] = {}
+        for k, argument in enumerate(node.args):
+            text, fact = self.code(argument.value), self.fact(argument.value)
+            is_name = isinstance(argument.value, cst.Name) and type(fact) is Fact       # of ``config.rows``, perhaps
+            if (is_name or isinstance(fact, NumberFact)) and NUMBER.fullmatch(text) and self.stable(text):
+                texts[argument.keyword.value if argument.keyword is not None else k] = text
+        return texts
+
     def _named(self, name: str, node: cst.Call) -> Fact:
         facts = [self.fact(a.value) for a in node.args]
         positional, keywords = self._arguments(node)
-        returned = self.helper(name, positional, keywords)
+        returned = self.helper(name, positional, keywords, self._numbers(node))
         if returned is not None:
             return returned
         fact = self.scope.facts.get(name)
@@ -353,17 +375,24 @@ def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Ca
             and value.attr.value == "shape" and isinstance(value.value, cst.Name)):
         return {}
     name = value.value.value
-    fact = calls.scope.facts.get(name)
-    if not isinstance(fact, TensorFact) or any(isinstance(e, cst.StarredElement) for e in target.elements):
+    if any(isinstance(e, cst.StarredElement) for e in target.elements):
         return {}
     items = [e.value.value if isinstance(e.value, cst.Name) else "" for e in target.elements]
-    shape = tuple(f"{name}.shape[{k}]" if n in ("_", "") or not calls.stable(n) else n for k, n in enumerate(items))
+    shape = named_shape(name, ["" if n in ("_", "") or not calls.stable(n) else n for n in items], calls)
+    return {} if shape is None else {name: shape}
+
+
+def named_shape(name: str, sizes: Sequence[str], calls: Calls) -> tuple[str, ...] | None:
+    """Return the shape of a tensor of the kernel with the texts that a statement gives its sizes; "" or "?" for one
+    without a text. Return None for a value that is no tensor, or has another number of dimensions."""
+    fact = calls.scope.facts.get(name)
+    shape = tuple(f"{name}.shape[{k}]" if size in ("", "?") else size for k, size in enumerate(sizes))
+    if not isinstance(fact, TensorFact) or (fact.shape is not None and (len(fact.shape) != len(shape) or fact.blocks)):
+        return None
     if fact.shape is None:
-        return {name: shape}
-    if len(fact.shape) != len(shape) or fact.blocks:
-        return {}
-    return {name: tuple(named if size == f"{name}.shape[{k}]" or (terms.number(size) or 0) > 1 else size
-                        for k, (size, named) in enumerate(zip(fact.shape, shape)))}
+        return shape
+    return tuple(named if size == f"{name}.shape[{k}]" or (terms.number(size) or 0) > 1 else size
+                 for k, (size, named) in enumerate(zip(fact.shape, shape)))
 
 
 def sizes_of_blocks(target: cst.BaseExpression, value: cst.BaseExpression, calls: Calls) -> str | None:

@@ -12,6 +12,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
+    BufferFact,
     Comparison,
     ComputedPart,
     Dtype,
@@ -76,6 +77,7 @@ class Indices(Expressions):
     def __init__(self, names: Names, report: MigrationReport) -> None:
         super().__init__(names, report)
         self.extents: dict[str, str] = {}                           # count -> extent of its axis
+        self.list_names: dict[int, str] = {}                        # comprehension -> parameter of a call
         self.masked = MaskedTiles()                                 # tiles of the function that is being rewritten
 
     # -- index arithmetic and masks ------------------------------------------------------------------------------------
@@ -261,6 +263,12 @@ class Indices(Expressions):
             return self.with_fact(updated_node.with_changes(), join(*facts))
         return updated_node
 
+    def visit_Arg(self, node: cst.Arg) -> None:
+        """Name the list that replaces a comprehension after the parameter that gets it."""
+        if node.keyword is not None and isinstance(node.value, Comprehension):
+            self.list_names[id(node.value)] = node.keyword.value
+            self.nodes.append(node)
+
     def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
         """Rewrite a list comprehension as a loop before the statement."""
         return self._comprehension(original_node)
@@ -276,7 +284,7 @@ class Indices(Expressions):
 
     def _comprehension(self, node: Comprehension) -> cst.BaseExpression:
         target, self.target = self.target, ""
-        name = target or self.fresh_name("parts")
+        name = target or self.fresh_name(self.list_names.get(id(node), "parts"))
         before = dict(self.scope.facts)
         shadowed = {n for loop in loops_of(node) for n in terms.names(self.code(loop.target)) if n in before}
         if shadowed:                            # a loop, other than a comprehension, would change them
@@ -347,8 +355,10 @@ class Indices(Expressions):
             first if first == second or isinstance(first, TensorFact) else second)
         if isinstance(fact, TensorFact) and not (isinstance(first, TensorFact) and isinstance(second, TensorFact)):
             fact = replace(fact, selection=fact.selection and ComputedPart())
-        if isinstance(first, Dtype) and first != second:
+        if isinstance(first, Dtype | BufferFact) and first != second:
             fact = Fact()
+        if isinstance(fact, BufferFact) and parts[0][1] == parts[1][1]:         # both have been at addresses
+            return parts[0][0]
         if first != second and (depends_on_index(first) or depends_on_index(second)):
             if (chosen_value := self._for_default(original_node)) is not None:
                 return self.rewritten(chosen_value)

@@ -2,6 +2,7 @@
 """Rewrites kernels and functions that they call: parameters, results by reference, programs of a grid as loops."""
 
 import ast
+from collections.abc import Mapping
 from typing import NoReturn
 
 import libcst as cst
@@ -9,11 +10,11 @@ import libcst as cst
 from nki_mlir.language import python_subset
 from nki_mlir.migration import program_loops
 from nki_mlir.migration.argument_facts import (
+    HelperCall,
     InnerFunction,
     NeedsArguments,
     absent_parameters,
     counted,
-    for_arguments,
     has_tensor,
     is_index,
     joined,
@@ -37,7 +38,6 @@ from nki_mlir.migration.facts import (
     TileObject,
     join,
 )
-from nki_mlir.migration.grid_kernels import GridKernels
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.indices import MaskedTiles
 from nki_mlir.migration.inlined_helpers import (
@@ -49,7 +49,7 @@ from nki_mlir.migration.inlined_helpers import (
     with_inlined_calls,
     without_inner_function,
 )
-from nki_mlir.migration.lifted_functions import definition, with_lifted_functions
+from nki_mlir.migration.lifted_functions import definition
 from nki_mlir.migration.names import Names, nodes_of, parsed
 from nki_mlir.migration.parameters import (
     ReadParts,
@@ -60,7 +60,8 @@ from nki_mlir.migration.parameters import (
     unstable,
 )
 from nki_mlir.migration.private_tiles import with_private_tiles
-from nki_mlir.migration.python_trees import tree_names
+from nki_mlir.migration.python_trees import parameters_of, tree_names
+from nki_mlir.migration.refused_constructs import RefusedConstructs
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.shared_conditions import with_shared_conditions
 from nki_mlir.migration.spare_addresses import (
@@ -72,16 +73,14 @@ from nki_mlir.migration.spare_addresses import (
 from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.tile_classes import FIRST_METHOD
 from nki_mlir.migration.transposed_tiles import transposed_tiles
+from nki_mlir.migration.uncut_tiles import NeedsUncutTiles
 from nki_mlir.migration.updates_in_place import with_updates_in_place
 
-# Python that the vendor's parser refuses and the migration rewrites
-REWRITTEN = (python_subset.COMPREHENSION, python_subset.DICTIONARY, python_subset.GENERATOR, python_subset.RAISE,
-             python_subset.FORMAT, python_subset.DECORATOR, python_subset.KEYWORD_ONLY, python_subset.WALRUS)
 REMOVED_TYPES = ("nt.mutable_tensor", "nt.mutable", "nt.scalar", "nki.tensor")
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
 
 
-class Kernels(GridKernels):
+class Kernels(RefusedConstructs):
     """Rewrites functions; ``functions`` has the functions of the file by name, ``globals`` the facts about its
     constants."""
 
@@ -92,16 +91,15 @@ class Kernels(GridKernels):
         self.is_written = True  # whether the new text replaces the file; else it only shows the facts about results
         self.host_functions: dict[str, cst.FunctionDef] = {}    # functions that call no operation themselves
         self.globals: dict[str, Fact] = {}
-        self.rewrites: dict[str, cst.FunctionDef] = {}
         self.signatures: dict[str, dict[str, Fact]] = {}
         self.returns: dict[str, Fact] = {}
         self.active: set[str] = set()
         self.tile_lambdas: set[tuple[str, str]] = set()         # (outer, lambda): calls pass tiles
         self.inner_facts: dict[tuple[str, str], dict[str, Fact]] = {}      # (outer, inner): parameters that calls show
         self.all_names: set[str] = set()
-        self.inner_functions: dict[tuple[str, str], tuple[int, python_subset.PythonRule]] = {}   # (outer, inner): line
         self.inlined: set[tuple[str, str]] = set()              # (caller, callee) whose body replaces the calls
         self.literals: dict[str, str] = {}      # name of a number of the file -> its text
+        self.constants: set[str] = set()        # names of the file that one statement binds, also imports
         self.borrowed: dict[str, cst.FunctionDef] = {}          # functions of other files, whose bodies replace calls
         self.lent: dict[str, set[int]] = {}     # functions of this file -> ids of the files that inline them
         self.passed_parameters: dict[str, set[str]] = {}        # parameters that some call passes
@@ -135,16 +133,18 @@ class Kernels(GridKernels):
         return memory, f"{self.nl}.{memory}"
 
     # -- functions -----------------------------------------------------------------------------------------------------
-    def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+    def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact],
+               texts: Mapping[int | str, str] | None = None) -> Fact | None:
         """Return the fact about the result of a call of a function of the file, and note the facts of its arguments."""
+        texts = texts or {}
         if name in self.local:
-            return self.inner(name, positional, keywords)
+            return self.inner(name, positional, keywords, texts)
         if isinstance(fact := self.scope.facts.get(name), LambdaFact) and fact.result == NumberFact() and any(
                 isinstance(argument, TensorFact) for argument in (*positional, *keywords.values())):
             self.tile_lambdas.add((self.callers[-1], name))
             raise NeedsArguments(name)
         if name in self.imported:
-            return self.call_of_other_file(name, positional, keywords)
+            return self.call_of_other_file(name, positional, keywords, texts)
         if name not in self.functions and not self._is_kernel_code(name, [*positional, *keywords.values()]):
             return Span("", "") if name in self.host_functions and returns_slice(tree_of(self.host_functions[name])
                                                                                    ) else None
@@ -155,36 +155,49 @@ class Kernels(GridKernels):
                                  "the programs of the kernel become loops, between which it reduces")
         tree = self.trees[name]
         names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
+        is_elsewhere = self.counts_elsewhere is not None
         counts, self.counts_elsewhere = self.counts_elsewhere or self.counts(), None
         arguments = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
+        call = HelperCall(tree, arguments, texts, self.literals.get if is_elsewhere else self.constant)
         facts = passed(arguments, tree, "" not in keywords)
         cut_sizes = self.cut_sizes.get(name, frozenset()) | counted(arguments, facts, counts)
         inferred_before = self.signatures.get(name)
-        inferred = self.inferred(name)
-        if inferred_before is not None:
-            inferred_before = {n: f for n, f in inferred_before.items() if n not in facts or n not in absent_parameters(
-                tree, self.passed_parameters.get(name, ()))}
-            facts = {n: joined(n, inferred_before.get(n, facts.get(n, f)), facts.get(n, inferred_before.get(n, f)))
-                     for n, f in inferred.items()}
-        else:
-            facts = {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
-                     for n, f in inferred.items()}
+        facts = self.facts_of_calls(name, facts)
         set_parameters = set(names) if "" in keywords or len(positional) > len(names) else {
             n for n, fact in arguments.items() if not isinstance(fact, NoneFact)}
         is_passed_first = not set_parameters <= self.passed_parameters.setdefault(name, set())
         self.passed_parameters[name] |= set_parameters
         if name in self.active:
-            return for_arguments(self.returns.get(name, Fact()), arguments)
+            return call.result(self.returns.get(name, Fact()))
         if is_passed_first or facts != inferred_before or cut_sizes != self.cut_sizes.get(name):
             self.signatures[name], self.cut_sizes[name] = facts, cut_sizes
             self.rewrite(name, facts, False)
-        returned = for_arguments(self.returns.get(name, Fact()), arguments)
+        returned = call.result(self.returns.get(name, Fact()))
         if is_index(returned):
             self.inlined_or_left(name, f"index vectors or masks that {name} returns: let it return starts and sizes "
                                        "instead")
         return returned
 
-    def inner(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact:
+    def facts_of_calls(self, name: str, facts: Mapping[str, Fact]) -> dict[str, Fact]:
+        """Return what a call, which passes ``facts``, the calls before and the body of a function show about its
+        parameters."""
+        inferred, before = self.inferred(name), self.signatures.get(name)
+        if before is None:
+            return {n: facts[n] if n in facts and type(facts[n]) not in (Fact, NoneFact) else f
+                    for n, f in inferred.items()}
+        absent = absent_parameters(self.trees[name], self.passed_parameters.get(name, ()))
+        before = {n: f for n, f in before.items() if n not in facts or n not in absent}
+        return {n: joined(n, before.get(n, facts.get(n, f)), facts.get(n, before.get(n, f)))
+                for n, f in inferred.items()}
+
+    def constant(self, name: str) -> str | None:
+        """Return a name of the file, unless the function that is being rewritten binds the name."""
+        tree = self.trees[self.callers[-1]] if self.callers else None
+        is_bound = tree is not None and (name in {a.arg for a in parameters_of(tree.args)} or bound_names(tree)[name])
+        return name if name in self.constants and not is_bound else None
+
+    def inner(self, name: str, positional: list[Fact], keywords: dict[str, Fact], texts: Mapping[int | str, str]
+              ) -> Fact:
         """Return the fact about the result of a call of a function within the kernel. If the call shows that a
         parameter is a tile, and the body of the function does not, end the rewriting of the kernel, to begin anew."""
         function, key = self.local[name], (self.callers[-1], name)
@@ -197,7 +210,8 @@ class Kernels(GridKernels):
             raise NeedsArguments(name)
         if function.differs_in_blocks(arguments):
             self.reject(f"tensors of {name} that have block dimensions in some calls: give all the same dimensions")
-        return for_arguments(function.returned, arguments)
+        return HelperCall(function.tree, arguments, texts,
+                    lambda name: name if self.stable(name) else None).result(function.returned)
 
     def inferred(self, name: str) -> dict[str, Fact]:
         """Return the facts that the body of a function shows about its parameters."""
@@ -225,7 +239,8 @@ class Kernels(GridKernels):
         """Return whether a name is a function of the file, of another one or of the kernel."""
         return name in self.functions or name in self.imported or name in self.local or name in self.host_functions
 
-    def call_of_other_file(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+    def call_of_other_file(self, name: str, positional: list[Fact], keywords: dict[str, Fact],
+                           texts: Mapping[int | str, str]) -> Fact | None:
         """Return the fact about the result of a function of another file, and note the facts of its arguments there."""
         other, function = self.imported[name]
         assert isinstance(other, Kernels)
@@ -233,7 +248,7 @@ class Kernels(GridKernels):
         other.counts_elsewhere = self.counts()
         on_grid, other.on_grid = other.on_grid, self.on_grid
         try:
-            returned = other.helper(function, positional, keywords)
+            returned = other.helper(function, positional, keywords, texts)
         except NeedsInlining:
             caller = self.callers[-1] if self.callers else ""
             if caller and (caller, name) not in self.inlined and is_inlinable(other.functions[function]):
@@ -291,19 +306,20 @@ class Kernels(GridKernels):
             self.functions[name], self.trees[name] = shorter, tree_of(shorter)
         while True:
             try:
-                with self.report.attempt((NeedsInlining, NeedsArguments)):
+                with self.report.attempt((NeedsInlining, NeedsArguments, NeedsUncutTiles)):
                     self.rewrites[name], self.returns[name] = self.function(self.functions[name], self.trees[name],
                                                                             facts, is_kernel)
+                    if self.masked.exceeded != self.masked.uncut:
+                        raise NeedsUncutTiles
+                break
+            except NeedsUncutTiles:
+                self.masked.uncut = {tile: set(axes) for tile, axes in self.masked.exceeded.items()}
             except (NeedsInlining, NeedsArguments) as error:
                 self.report.muted, self.inline, self.target, self.assigned = muted, 0, "", ""
                 if isinstance(error, NeedsInlining):
                     self.inline_helper(name, error)
                     shown = self.parameters.facts(self.trees[name], is_kernel)
                     facts = {n: shown.get(n, f) if f in (Fact(), NumberFact()) else f for n, f in facts.items()}
-                continue
-            if self.masked.exceeded == self.masked.uncut:
-                break
-            self.masked.uncut = {tile: set(axes) for tile, axes in self.masked.exceeded.items()}
         self.callers.pop()
         self.masked = outside
         self.active.discard(name)
@@ -374,7 +390,7 @@ class Kernels(GridKernels):
             result: Fact = Fact()
             for k, fact in enumerate(self.returned):
                 result = fact if k == 0 else join(result, fact)
-            result = returned_fact(result, parameter_sizes(tree, self.scope.facts), self.counts())
+            result = returned_fact(result, *self.readable_outside(tree, closure))
             if node.name.value == FIRST_METHOD:
                 self.note_object(facts)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.loop_starts,
@@ -382,6 +398,13 @@ class Kernels(GridKernels):
             self.address_functions |= self.addresses & {*self.functions, *self.host_functions, *self.allocators}
             self.returned, self.vectors, self.addresses = returned, vectors, addresses
         return function, result
+
+    def readable_outside(self, tree: ast.FunctionDef, closure: Mapping[str, Fact] | None
+                         ) -> tuple[dict[str, str], set[str], set[str]]:
+        """Return the sizes that callers of a function can read, those that masks have cut, and the names that callers
+        can read: parameters, names of the file, and for an inner function those of the kernel."""
+        around = {a.arg for a in parameters_of(tree.args)} | self.constants | set(closure or ())
+        return parameter_sizes(tree, self.scope.facts), self.counts(), around - bound_names(tree).keys()
 
     def enter_scope(self, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
                     closure: dict[str, Fact] | None) -> None:
@@ -398,45 +421,6 @@ class Kernels(GridKernels):
         passed_names = None if is_kernel or closure is not None else self.passed_parameters.get(self.callers[-1])
         self.defaults = unpassed_defaults(tree, passed_names)
         self.scope.absent = absent_parameters(tree, passed_names)
-
-    def report_refused(self, node: cst.FunctionDef, tree: ast.FunctionDef, is_kernel: bool) -> None:
-        """Report the Python that stays in a function and that the vendor's parser refuses."""
-        first = self.line_of.get(id(node), 0)
-        lambdas = {id(n.value): n.targets[0].id for n in ast.walk(tree) if isinstance(n, ast.Assign)
-                   and isinstance(n.value, ast.Lambda) and isinstance(n.targets[0], ast.Name)}
-        for rule, construct in python_subset.refused(tree, is_kernel):
-            line = first + construct.lineno - tree.lineno
-            name = construct.name if isinstance(construct, ast.FunctionDef) else lambdas.get(id(construct))
-            if name and rule in (python_subset.INNER_FUNCTION, python_subset.LAMBDA):
-                self.inner_functions[tree.name, name] = line, rule
-            elif rule not in REWRITTEN and not (isinstance(construct, ast.Import) and self.names.are_packages(
-                    (item.name, item.asname) for item in construct.names)):
-                self.line = line
-                self.report_refused_python(rule)
-        for name in sorted(tree_names(tree) & self.host_methods.classes.keys() - self.tile_classes.keys()):
-            self._report_methods(self.host_methods.classes[name])
-
-    def _report_methods(self, node: cst.ClassDef) -> None:
-        """Report the Python of a class that a kernel names, whose methods stay."""
-        for method in nodes_of(node, cst.FunctionDef):
-            tree = tree_of(method)
-            for rule, construct in python_subset.refused(tree, False):
-                self.line = self.line_of.get(id(method), 0) + construct.lineno - tree.lineno
-                self.report_refused_python(rule)
-
-    def lifted(self, text: str) -> str:
-        """Return the new text with inner functions as functions of the file, and report those that stay."""
-        if not self.inner_functions:
-            return text
-        text, moved = with_lifted_functions(text, self.rewrites)
-        for (outer, name), (line, rule) in self.inner_functions.items():
-            self.line = line
-            if (outer, name) in moved:
-                self.report.changed(line, f"the inner function {name} becomes a function of the file, which gets what "
-                                          "it reads as arguments")
-            else:
-                self.report_refused_python(rule)
-        return text
 
     def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
         """Rewrite a statement; a lambda that computes on tiles becomes a definition first."""

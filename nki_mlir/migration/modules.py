@@ -23,7 +23,7 @@ from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.launch_grids import GridAxes, array_of_type, grid_kind, launches
 from nki_mlir.migration.named_options import with_named_options
 from nki_mlir.migration.names import Aliases, Names, NodesByClass, children_of, is_table, nodes_of, read_without_import
-from nki_mlir.migration.parameters import bound_in_calls, literals, numbers_of, tree_of
+from nki_mlir.migration.parameters import bound_in_calls, constants, literals, numbers_of, tree_of
 from nki_mlir.migration.program_arguments import EQUAL, with_program_arguments
 from nki_mlir.migration.python_trees import python_tree, walked
 from nki_mlir.migration.record_classes import record_classes
@@ -86,7 +86,7 @@ class SourceModule:
         self.kernels.host_functions = {n: f for n, f in self.functions.items() if n not in device_functions
                                        and n not in self.current_functions and f.asynchronous is None}
         self.kernels.parameters.functions |= {n: tree_of(f) for n, f in self.kernels.host_functions.items()}
-        self.kernels.literals |= literals(self.host)
+        self.kernels.literals, self.kernels.constants = literals(self.host), constants(self.host)
         self.kernels.globals = {**numbers_of(self.host), **record_classes(self.host), **{
             name: TileClass(name) for name in self.classes}}
         self.kernels.add_classes(rewritable_classes(self.tree, self.nodes, self.classes, self.names))

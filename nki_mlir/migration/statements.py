@@ -11,6 +11,7 @@ import libcst as cst
 
 from nki_mlir.language.python_subset import RAISE, WALRUS
 from nki_mlir.migration import terms
+from nki_mlir.migration.asserted_shapes import asserted_shapes
 from nki_mlir.migration.assertions import negated, raises_alone, text_of
 from nki_mlir.migration.beta_forms import with_named_arguments
 from nki_mlir.migration.engine_rows import is_between
@@ -237,6 +238,8 @@ class Statements(TileUpdates):
                 return self.raised(node)
         statement = node.visit(self)
         assert isinstance(statement, cst.BaseSmallStatement)
+        if isinstance(node, cst.Assert):
+            self._name_shapes(asserted_shapes(node.test, self))
         return [self.without_marks(self.code(statement))]
 
     def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:

@@ -4,7 +4,7 @@
 import ast
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nki_mlir.migration.python_trees import tree_names
 
@@ -202,6 +202,21 @@ def _distance(upper: str, lower: str) -> int | None:
 def names(text: str) -> set[str]:
     """Return the names that a text reads."""
     return tree_names(_tree(text))
+
+
+def with_names(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the texts ``values`` for the names that it reads; sums and products of numbers are folded."""
+    if text in values:
+        return values[text]
+    node = _tree(text)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        left, right = (with_names(ast.unparse(side), values) for side in (node.left, node.right))
+        return add(left, right) if isinstance(node.op, ast.Add) else subtract(left, right) if isinstance(
+            node.op, ast.Sub) else multiply(left, right)
+    for name in ast.walk(node):
+        if isinstance(name, ast.Name) and name.id in values:
+            name.id = factor(values[name.id])
+    return ast.unparse(node)
 
 
 def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:

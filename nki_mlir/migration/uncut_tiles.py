@@ -20,6 +20,11 @@ from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import Integer, Item, Part, masked
 
 
+class NeedsUncutTiles(Exception):
+    """Ends an attempt to rewrite a function that reads elements of a tile which its mask has left out: in the next one
+    the tile keeps them."""
+
+
 class UncutTiles(Indices):
     """The part of the rewriter for these tiles. ``callers`` has the functions that are being rewritten."""
 

@@ -38,6 +38,23 @@ def test_addresses_are_not_computed(update, buffer):
     assert "    size, n = x.shape[1] * 4, x.shape[0] // 128\n" in new and report.is_complete
 
 
+@pytest.mark.parametrize(("assigned", "written"), [
+    (ALLOCATED, "where = nl.sbuf"), (f"{ALLOCATED} if allocate else nl.sbuf", "where = nl.sbuf"),
+    ("nl.psum", "where = nl.psum")])
+def test_a_variable_that_is_a_buffer_names_its_memory(assigned, written):
+    report = MigrationReport("kernel.py")
+    new = rewritten(HEAD + KERNEL.format(update=f"where = {assigned}", buffer="where"), report)
+    assert f"    {written}\n" in new and "dtype=x.dtype, buffer=where)" in new and "ncc" not in new
+    assert "base" not in new or assigned == "nl.psum"
+    assert report.is_complete
+
+
+def test_a_buffer_in_one_of_two_memories_is_left():
+    report = MigrationReport("kernel.py")
+    rewritten(HEAD + KERNEL.format(update="where = nl.psum if allocate else nl.sbuf", buffer="where"), report)
+    assert [e.text for e in report.entries if e.left] == ["a buffer that the text does not show"]
+
+
 @pytest.mark.parametrize("body, expected", [
     ("a = 0\nu = f(a)\na += 4", None),                                      # read otherwise
     ("a = 0\na = a + step\nstep = 4", ""),
