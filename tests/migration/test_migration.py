@@ -24,9 +24,9 @@ KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER_NAMES = ("addresses", "balance", "cells", "chunks", "closures", "contributed", "convolutions", "decoders",
                  "diffusion", "exercises", "experts", "factories", "flash_attention", "formulas", "gradients",
-                 "heads", "helpers", "images", "inference", "memory", "models", "names", "norms", "operators",
-                 "options", "paging", "pools", "programs", "recurrences", "rings", "scans", "sequences", "serving",
-                 "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
+                 "heads", "helpers", "images", "inference", "memory", "mixers", "models", "names", "norms", "operators",
+                 "options", "paging", "pools", "positions", "programs", "recurrences", "rings", "scans",
+                 "sequences", "serving", "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(6), id=name) for name in FURTHER_NAMES]
 # In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")
@@ -45,7 +45,7 @@ BLOCKED_SUMS = {"block_dimensions"}
 QUOTIENTS = {"attend_with_cache", "attention_backward", "attention_forward", "box_iou_matrix", "causal_norm", "ceil_tiles", "embedding_bag", "expert_loads", "flash_fwd",
              "fused_qkv", "giou", "global_average_pool", "group_norm", "heads_of_a_batch", "kl_rows", "layer_norm_over_chunks", "moments", "online_softmax_attention", "paged_decode_attention", "quantize_rows_int8",
              "rmsnorm", "rmsnorm_quant", "rmsnorm_to_fp8", "row_norm_with_tail", "row_softmax", "shifted_columns",
-             "softmax", "top2_gating", "topk_router", "variance_two_pass", "windowed_softmax",
+             "softmax", "top2_gating", "top_p_filter", "topk_router", "variance_two_pass", "windowed_softmax",
              "wkv_recurrence"}
 
 

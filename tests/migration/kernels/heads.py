@@ -53,6 +53,8 @@ def flash_attention_bwd(q_ref, k_ref, v_ref, o_ref, dy_ref, lse_ref, use_causal_
       - lse: (bs, nheads, 128, seq // 128), logarithms of the sums of exponentials
     """
     bs, nheads, d, seqlen = q_ref.shape
+    assert tuple(k_ref.shape) == (bs, nheads, d, seqlen), f"Input K shape mismatch, got {k_ref.shape}"
+    assert v_ref.shape == k_ref.shape and dy_ref.shape == q_ref.shape, "Inputs have the same shape"
     dq_ref = nl.ndarray(q_ref.shape, dtype=q_ref.dtype, buffer=nl.shared_hbm)
     dk_ref = nl.ndarray(k_ref.shape, dtype=k_ref.dtype, buffer=nl.shared_hbm)
     dv_ref = nl.ndarray(v_ref.shape, dtype=v_ref.dtype, buffer=nl.shared_hbm)
