@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Slices of a graph that start at a loaded number: the text reads them by access patterns, and clamps the number."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
-from nki_mlir.printing.run_time_addresses import read_numbers_from_tiles
+from nki_mlir.printing.run_time_addresses import _Indices, read_numbers_from_tiles
 from nki_mlir.printing.staged_reversals import stage_reversals
 
 from .reading import reread
@@ -122,3 +124,13 @@ def test_a_copy_within_one_tensor_that_steps_backwards__stays_one_transfer():
         with module.context, ir.Location.unknown():
             stage_reversals(module)
         assert str(module).count('nki.load') == expected
+
+
+@pytest.mark.parametrize("scale, tile, index", [
+    (24, "index", ("index", 24, 5)), (8, "index", ("index", 8, 3)), (1, "index", ("index", 1, 8)),
+    (12, "index", None), (24, None, None)], ids=str)
+def test_one_number_is_the_index_of_the_dimension_that_has_its_scale(scale, tile, index):
+    """None where no dimension has it, or where float32 may round the number."""
+    table = SimpleNamespace(base_shape=(5, 3, 8))
+    indices = SimpleNamespace(bounded=lambda number: tile)
+    assert _Indices.index(indices, table, [("number", scale)]) == index
