@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from _thread import interrupt_main
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import new_context, shared_context
 from nki_mlir.frameworks.registry import PlainResults, program_of, record_of
 from nki_mlir.graph.custom_call import read_record
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.passes import pass_manager
 from nki_mlir.passes.pass_manager import run_passes
@@ -44,6 +48,71 @@ def test_first_calls__of_several_threads():
 @pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "fuzz", reason="minutes: make fuzz")
 def test_many_kernels__of_several_threads():
     assert len(workload(THREADS, 200, 50)) == 50
+
+
+CALLERS, CALLS, EXECUTORS = 16, 12, ("jit", "interpreter", "eager", "isa")
+
+
+def times(factor):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * factor)
+        return out
+    return kernel
+
+
+@nki.jit
+def divides(x):
+    return 1 // 0
+
+
+@nki.jit
+def beyond(x):
+    return nl.load(x[0:8, 0:900])
+
+
+def call_while_interrupted():
+    """Call kernels in threads, of which some raise, and in the main thread, which is interrupted."""
+    kernels, x = [times(factor) for factor in range(4)], np.arange(24, dtype=np.float32).reshape(8, 3)
+    completed: list[int] = []
+
+    def call(number):
+        for turn in range(CALLS):
+            on, factor = EXECUTORS[(number + turn) % 4], (number * turn) % 4
+            assert np.array_equal(kernels[factor].on(on)(x), x * factor)
+            if number % 4 == 1:
+                with pytest.raises(ZeroDivisionError, match="by zero"):
+                    divides.on(on)(x)
+            if number % 4 == 2:
+                with pytest.raises(IndexError, match="900"):
+                    beyond.on(on)(x)
+        completed.append(number)
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(CALLERS)]
+    for caller in callers:
+        caller.start()
+    interrupts = 0
+    while interrupts < 10 or any(caller.is_alive() for caller in callers):
+        timer = threading.Timer(0.01 * (interrupts % 5), interrupt_main)
+        try:
+            timer.start()
+            for on in EXECUTORS:
+                assert np.array_equal(kernels[2].on(on)(x), x * 2)
+            timer.join()
+            time.sleep(0.05)
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert sorted(completed) == [*range(CALLERS)]
+    for on in EXECUTORS:
+        assert all(np.array_equal(kernel.on(on)(x), x * factor) for factor, kernel in enumerate(kernels))
+    print("right")
+
+
+def test_callers_of_which_some_raise_and_one_is_interrupted():
+    """All threads call the same kernels, on all executors; their values are right meanwhile and after it."""
+    done = subprocess.run([sys.executable, "-c", "from tests import test_threads; test_threads.call_while_interrupted()"],
+                          cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "right\n", done.stderr[-4000:]
 
 
 def in_threads(work):

@@ -162,6 +162,18 @@ def test_entry__that_is_no_file_of_the_cache_is_replaced(cached: Path, make) -> 
     assert all(file.is_file() and not file.is_symlink() and 0 < file.stat().st_size < 1 << 20 for file in files)
 
 
+def test_entry__whose_name_a_directory_has_is_compiled_in_each_process(cached: Path) -> None:
+    add_three(X)
+    files = list(cached.iterdir())
+    for file in files:
+        file.unlink()
+        file.mkdir()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert sorted(cached.iterdir()) == sorted(files) and all(file.is_dir() for file in files)
+
+
 def test_entry__with_a_valid_digest_that_is_no_object_is_compiled_again(cached: Path) -> None:
     add_three(X)
     sizes = {file: file.stat().st_size for file in cached.iterdir()}
