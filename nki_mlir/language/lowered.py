@@ -69,7 +69,7 @@ class Spec(Described):
 
     def __init__(self, shape: tuple[int, ...], dtype: object = "float32") -> None:
         self.annotated_shape, self.annotated_dtype = extents_of(shape), dtype_name(dtype)
-        self.zeros()                    # raises the error of a bad shape or dtype
+        self.annotated_shape = self.zeros().shape       # of integers; a bad shape or dtype is an error
 
     @property
     def shape(self) -> tuple[int, ...]:

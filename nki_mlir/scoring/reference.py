@@ -19,7 +19,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,14 +136,9 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
     if not callable(answer) or not callable(make):
         raise bad(file, "has no functions inputs(rng, ...) and reference(...)", "define both", 1)
     tolerance = names.get("TOLERANCE") or {}
-    if not isinstance(tolerance, dict) or (unknown := tolerance.keys() - KEYS):
-        mistake = f"has {', '.join(sorted(map(str, unknown)))}" if isinstance(tolerance, dict) else "is no dict"
-        raise bad(file, f"is not understood: its TOLERANCE {mistake}", f"use {', '.join(sorted(KEYS))}",
-                  line_of(text, "TOLERANCE"))
-    for name, value in tolerance.items():
-        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:            # NaN accepts everything
-            raise bad(file, f"is not understood: its TOLERANCE has {value!r:.40} as {name}",
-                      "give a finite number that is not negative", line_of(text, "TOLERANCE"))
+    if wrong := mistake_of(tolerance):
+        mistake, fix = wrong
+        raise bad(file, f"is not understood: its TOLERANCE {mistake}", fix, line_of(text, "TOLERANCE"))
     transform = names.get("transform_nki_outputs")
     memo: dict[tuple[int, int], Trial] = {}
     draw: Callable[[int], Iterator[Trial]] = lambda salt: trials_of(names, make, answer, salt, memo)
@@ -225,6 +220,18 @@ def flat(value: Value) -> list[np.ndarray]:
     if isinstance(value, (tuple, list)):
         return [array for item in value for array in flat(item)]
     return [np.asarray(value)]
+
+
+def mistake_of(tolerance: object) -> tuple[str, str] | None:
+    """Return what is wrong with a tolerance, and the fix: an unknown name would accept all values, as NaN would."""
+    if not isinstance(tolerance, Mapping):
+        return "is no dict", f"use {', '.join(sorted(KEYS))}"
+    if unknown := tolerance.keys() - KEYS:
+        return f"has {', '.join(sorted(map(str, unknown)))}", f"use {', '.join(sorted(KEYS))}"
+    for name, value in tolerance.items():
+        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            return f"has {value!r:.40} as {name}", "give a finite number that is not negative"
+    return None
 
 
 # -- comparing ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.kernel import Kernel, unwrap
 from nki_mlir.language.specialization import Specialization
-from nki_mlir.scoring.reference import copied, difference, flat
+from nki_mlir.scoring.reference import copied, difference, flat, mistake_of
 from nki_mlir.targets import neuron
 from nki_mlir.tuning.search import Attempt, TuningResult, search
 from nki_mlir.tuning.space import GRID, LEVEL, Choice, space_of
@@ -29,6 +29,10 @@ def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments
                                ("an integer as seed", seed, int)):
         if not isinstance(value, kinds):            # type: ignore[arg-type]
             raise BadArgument(what=f"nki_mlir.tune takes {need}, got a value of type {type(value).__name__}").here()
+    if wrong := mistake_of(tolerance):
+        raise BadArgument(what=f"the tolerance of nki_mlir.tune {wrong[0]}", fix=wrong[1]).here()
+    if trials < 1:
+        raise BadArgument(what=f"nki_mlir.tune makes {trials} trials", fix="give a number of 1 or more").here()
     plain_kernel, searched = unwrap(kernel), space_of(space)
     first_choice = {name: values[0] for name, values in searched.items()}
     expected = flat(reference(*map(copied, arguments))) if reference is not None else \
@@ -40,7 +44,9 @@ def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments
                 yield attempt(plain_kernel, choice, arguments, expected, dict(tolerance))
             except (NkiMlirError, TypeError, ValueError, ArithmeticError, AssertionError, LookupError) as error:
                 yield Attempt(choice, math.inf, reason=str(error).splitlines()[0] if str(error) else repr(error))
-    return search(searched, judge, trials, seed)
+    result = search(searched, judge, trials, seed)
+    result.check()
+    return result
 
 
 def launched(kernel: Kernel, choice: Choice) -> tuple[Kernel, dict[str, object]]:

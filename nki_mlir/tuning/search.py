@@ -48,13 +48,17 @@ class TuningResult:
 
     attempts: list[Attempt] = field(default_factory=list)
 
+    def check(self) -> None:
+        """Raise ``NothingRight`` if no attempt is right."""
+        if all(math.isinf(a.seconds) for a in self.attempts):
+            raise NothingRight(count=len(self.attempts),
+                               reason=self.attempts[0].reason if self.attempts else "none").here()
+
     @property
     def fastest(self) -> Attempt:
         """The fastest right attempt, the first of equally fast ones. Raise ``NothingRight`` if there is none."""
-        best = min(self.attempts, key=lambda a: a.seconds, default=None)
-        if best is None or math.isinf(best.seconds):
-            raise NothingRight(count=len(self.attempts), reason=self.attempts[0].reason if self.attempts else "none")
-        return best
+        self.check()
+        return min(self.attempts, key=lambda a: a.seconds)
 
     @property
     def best(self) -> Choice:

@@ -26,28 +26,30 @@ def space_of(mapping: Mapping[str, Sequence[object]]) -> Space:
     """Convert a mapping to a space. Raise ``BadSpace``."""
     space: Space = {}
     for name, values in mapping.items():
+        if not isinstance(name, str):
+            raise BadSpace(what=f"the name of a parameter is {value_text(name, repr)}").here()
         try:
             listed = None if isinstance(values, (str, bytes)) else [*itertools.islice(values, VALUES + 1)]
         except TypeError:
             listed = None
         if listed is None:
-            raise BadSpace(what=f"the values of {name} are {value_text(values, repr)}")
-        space[str(name)] = listed
+            raise BadSpace(what=f"the values of {name} are {value_text(values, repr)}").here()
+        space[name] = listed
         if not space[name]:
-            raise BadSpace(what=f"{name} has no values")
+            raise BadSpace(what=f"{name} has no values").here()
         if len(space[name]) > VALUES:
-            raise BadSpace(what=f"{name} has more than {VALUES:,} values")
+            raise BadSpace(what=f"{name} has more than {VALUES:,} values").here()
     if not space:
-        raise BadSpace(what="it has no parameters")
+        raise BadSpace(what="it has no parameters").here()
     if unknown := [level for level in space.get(LEVEL, []) if isinstance(level, (bool, float)) or level not in LEVELS]:
-        raise BadSpace(what=f"{LEVEL} is {unknown[0]}; there are {', '.join(map(str, LEVELS))}")
+        raise BadSpace(what=f"{LEVEL} is {unknown[0]}; there are {', '.join(map(str, LEVELS))}").here()
     if GRID in space:
         grids = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in space[GRID]]
         space[GRID] = [*grids]
         for grid in grids:
             if any(isinstance(extent, (bool, float, str)) or (isinstance(extent, int) and not 0 < extent <= PROGRAMS)
                    for extent in grid):
-                raise BadSpace(what=f"{GRID} is {grid!r:.80}; its extents are numbers from 1 to {PROGRAMS:,}")
+                raise BadSpace(what=f"{GRID} is {grid!r:.80}; its extents are numbers from 1 to {PROGRAMS:,}").here()
     return space
 
 

@@ -173,6 +173,41 @@ def test_passes_that_do_not_exist():
     assert error.advice[1] == "write nki-to-linalg, or use a pass that nki-opt --help lists"
 
 
+def tuned(space: object = None, reference: object = None, **options: object) -> object:
+    return nki_mlir.tune(KERNEL, {"grid": [1]} if space is None else space, [X], reference, **options)
+
+
+OF_TUNE = {
+    "a tolerance that does not exist": (lambda: tuned(reference=lambda x: x + 9, tolerance={"rtol": 1e-5}),
+                                        "the tolerance of nki_mlir.tune has rtol", "use absolute, relative, relative_l2"),
+    "a tolerance without an end": (lambda: tuned(reference=lambda x: x + 9, tolerance={"relative": float("nan")}),
+                                   "the tolerance of nki_mlir.tune has nan as relative",
+                                   "give a finite number that is not negative"),
+    "no trial": (lambda: tuned(trials=0), "nki_mlir.tune makes 0 trials", "give a number of 1 or more"),
+    "a name that is no text": (lambda: tuned({3: [1, 2]}), "the space is not understood: the name of a parameter is 3",
+                               "write {'TILE': [128, 256, 512], 'BUFFERS': range(1, 5)}, or --space TILE=128,256,512 "
+                               "--space BUFFERS=1..4"),
+    "no result is right": (lambda: tuned(reference=lambda x: x + 9), "none of 1 choice computes right results; the first: ",
+                           "make the kernel pass nki-score before you tune it"),
+    "a reference of another shape": (lambda: tuned(reference=lambda x: x[:2]),
+                                     "none of 1 choice computes right results; the first: the results' shapes differ from",
+                                     "make the kernel pass nki-score before you tune it"),
+}
+
+
+@pytest.mark.parametrize("name", OF_TUNE)
+def test_searches(name):
+    call, headline, fix = OF_TUNE[name]
+    error = error_of(call)
+    assert error.headline.startswith(headline) and error.advice[1] == fix
+
+
+def test_extents_of_specs_are_integers():
+    for shape in ((4.0, 8), (np.int64(4), np.float32(8)), [4, 8]):
+        spec = nki_mlir.spec(shape)
+        assert spec.shape == (4, 8) and {*map(type, spec.shape)} == {int} and repr(spec) == "spec((4, 8), 'float32')"
+
+
 @pytest.mark.parametrize("name", ["nki.language", "neuronxcc.nki.language"])
 def test_names_of_types_that_are_nearly_right(name):
     install()
