@@ -6,7 +6,6 @@ thousands of instructions without building MLIR in between.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +102,7 @@ def variables_of(value: Value) -> Iterator[LoopVariable]:
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class DeviceBuffer:
     """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``index`` and ``data``.
 
@@ -123,11 +122,14 @@ class DeviceBuffer:
     addresses: tuple[tuple[int, int], ...] = ()
     location: Location | None = None
     attributes: "dict[str, Attribute]" = field(default_factory=dict)
+    _bytes: int | None = field(default=None, init=False, repr=False)
 
-    @cached_property
+    @property
     def bytes_per_partition(self) -> int:
         """Bytes per partition; in HBM, all bytes."""
-        return prod(self.shape if self.space == HBM else self.shape[1:]) * self.dtype.itemsize
+        if self._bytes is None:
+            self._bytes = prod(self.shape if self.space == HBM else self.shape[1:]) * self.dtype.itemsize
+        return self._bytes
 
     @property
     def partitions(self) -> int:
@@ -135,9 +137,8 @@ class DeviceBuffer:
 
     def copied(self) -> "DeviceBuffer":
         """Return another buffer with equal fields."""
-        buffer = object.__new__(DeviceBuffer)
-        buffer.__dict__.update(self.__dict__)
-        return buffer
+        return DeviceBuffer(self.name, self.space, self.shape, self.dtype, self.role, self.index, self.data,
+                            self.address, self.fixed, self.addresses, self.location, self.attributes)
 
 
 # -- code --------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 """The records that are read from a capture equal those that are read from the captured module."""
 
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ def rows_of(code):
     buffers = [*code.globals, *code.body.buffers]
     number = {buffer: k for k, buffer in enumerate(buffers)}
     rows = [(code.name, code.machine, code.grid),
-            *[(*[v for name, v in vars(b).items() if name != "attributes"], str(b.attributes)) for b in buffers]]
+            *[(*[getattr(b, f.name) for f in fields(b) if f.init and f.name != "attributes"], str(b.attributes))
+              for b in buffers]]
     for step in code.body.nodes:
         assert type(step) is InstructionStep
         op = step.op
