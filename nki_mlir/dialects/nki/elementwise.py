@@ -125,9 +125,13 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
 
     @property
     def compute(self) -> DType:
+        if ALU[self.op].on_bits:
+            return self.src.dtype
+        if not self.dst.dtype.is_integer:
+            return FLOAT32
         exact = self.op in EXACT_INTEGER and float(self.scalar).is_integer()
         number = number_dtype(self.scalar, self.src.dtype) if exact else FLOAT32
-        return self.src.dtype if ALU[self.op].on_bits else alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
+        return alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         scalar = s.constant(number_with_tile(self.op, self.scalar, self.src.dtype, self.reverse))

@@ -149,12 +149,15 @@ class _FusedRun:
         if len(uses.readers) != 1:
             return False
         second, = uses.readers
+        reshapes = False
         for tile in accessed(second.op)[0]:
-            if tile is not None and tile.handle is between.handle and not same_pattern(tile, between):
-                return False
+            if tile is not None and tile.handle is between.handle:
+                if not same_pattern(tile, between):
+                    return False
+                reshapes = reshapes or tile.shape != between.shape
         if type(second.op) is TensorCopyOp:
             return self.fuse_copy(first, second, between)
-        if any(tile.handle is between.handle and tile.shape != between.shape for _, tile in second.op.sources()):
+        if reshapes:
             return False
         for pattern in PATTERNS.get((type(first.op), type(second.op)), ()):
             if self.replace(first, second, between, pattern):
@@ -357,7 +360,7 @@ def in_float32(op: Op) -> bool:
 
 def plain(op: Op) -> bool:
     """Return whether an operation may be fused: its only effects are on its tiles, and it may move."""
-    return not op.queued and not op.acts_outside and not is_pinned(op)
+    return not (op.queued or op.acts_outside or (op.extra and is_pinned(op)))
 
 
 def written_by(step: InstructionStep) -> set[object]:
