@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import Dtype, Fact, IndexFact, Items, Many, MaskFact, NumberFact, Span, TensorFact, join
-from nki_mlir.migration.parameters import bound_names, defaults_of, kind_of, number_defaults
+from nki_mlir.migration.parameters import bound_names, defaults_of, number_defaults
 from nki_mlir.migration.python_trees import parameters_of
 
 
@@ -196,16 +196,15 @@ class HelperCall:
     outside: Callable[[str], str | None]
 
     def text(self, name: str) -> str | None:
-        """Return how the caller reads a name of the function: an argument, a default or a name around the function."""
+        """Return how the caller reads a name of the function: an argument, the name that is its default, or a name
+        around the function."""
         parameters = [a.arg for a in parameters_of(self.tree.args)]
         if name not in parameters:
             return self.outside(name)
         if name in self.facts:
             return self.texts.get(name, self.texts.get(parameters.index(name)))
-        default = defaults_of(self.tree).get(name)
-        if isinstance(default, ast.Name):
-            return self.outside(default.id)
-        return ast.unparse(default) if default is not None and isinstance(kind_of(default), NumberFact) else None
+        default = defaults_of(self.tree).get(name)      # a number would only hide in the caller what it counts
+        return self.outside(default.id) if isinstance(default, ast.Name) else None
 
     def result(self, fact: Fact) -> Fact:
         """Return the fact of a result in texts of the caller: a size of a parameter is the one of its argument."""

@@ -131,7 +131,7 @@ def kernel(x, width=N_TILE // 2):
     block = load_block(x, 0, rows=P)
     product = nisa.nc_matmul(zero_tile(N_TILE), block)
     turned = nisa.nc_transpose(half(block, N_TILE))
-    part = nisa.nc_transpose(load_block(x, 0, width))
+    part = nisa.nc_transpose(load_block(x, 0, width, P))
     double = nisa.nc_transpose(zero_tile(2 * width))
     nl.store(out, nl.add(product, nisa.nc_matmul(block, load_block(x, 0, rows=P))))
     return out
@@ -139,11 +139,11 @@ def kernel(x, width=N_TILE // 2):
 
 
 def test_sizes_of_results_have_the_names_that_the_caller_knows():
-    """Constants of the file, numbers that the call passes, and defaults; also those in a product."""
+    """Constants of the file, also as defaults, and numbers that the call passes; also those in a product."""
     new = same_values(SIZES)
     for line in ("product = nl.ndarray((N_TILE, N_TILE), dtype=nl.float32, buffer=nl.psum)",
                  "turned = nl.ndarray((N_TILE // 2, P), dtype=x.dtype, buffer=nl.psum)",
-                 "part = nl.ndarray((width, 64), dtype=x.dtype, buffer=nl.psum)",
+                 "part = nl.ndarray((width, P), dtype=x.dtype, buffer=nl.psum)",
                  "double = nl.ndarray((2 * width, P), dtype=nl.float32, buffer=nl.psum)"):
         assert line in new
 
