@@ -83,8 +83,26 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                 form = constraint.form.counted_from(starts)
         mask = tuple(remaining)
         if not shrunk:
-            return Box(tuple(starts), tuple(counts), tuple(c._replace(form=_flat(c.form.counted_from(starts), counts))
-                                                           for c in mask))
+            inside = [c._replace(form=_flat(c.form.counted_from(starts), counts)) for c in mask]
+            return Box(tuple(starts), tuple(counts), _without_implied(inside, counts, interval))
+
+
+def _without_implied(mask: Sequence[Constraint], counts: Sequence[int], interval: Interval) -> Mask:
+    """Return the constraints without those that another one implies: ``f >= p - 1`` where ``f == p``."""
+    remaining = list(mask)
+    for constraint in mask:
+        other_constraints = [c for c in remaining if c is not constraint]
+        if any(_implies(other, constraint, counts, interval) for other in other_constraints):
+            remaining = other_constraints
+    return tuple(remaining)
+
+
+def _implies(one: Constraint, other: Constraint, counts: Sequence[int], interval: Interval) -> bool:
+    """Return whether the active elements of a constraint all meet another one."""
+    if other.equal:
+        return one == other
+    return any(extremes(other.form.plus(one.form, -sign), counts, interval)[0] >= 0
+               for sign in ((1, -1) if one.equal else (1,)))
 
 
 def _flat(form: Linear, counts: Sequence[int]) -> Linear:

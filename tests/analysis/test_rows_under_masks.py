@@ -74,6 +74,37 @@ def test_box__is_the_smallest(name, starts, counts, remaining):
     assert (box.starts, box.counts, len(box.mask)) == (starts, counts, remaining)
 
 
+DIAGONAL, BELOW = Linear(0, (), ((0, 1), (1, -1))), Linear(1, (), ((0, 1), (1, -1)))
+
+
+@pytest.mark.parametrize("mask, kept", [
+    ([Constraint(BELOW), Constraint(DIAGONAL, equal=True)], [1]),
+    ([Constraint(DIAGONAL, equal=True), Constraint(BELOW)], [0]),
+    ([Constraint(DIAGONAL, equal=True), Constraint(Linear(1, ((0, 1),), ((0, -1), (1, 1))))], [0]),  # 1 + symbol >= 0
+    ([Constraint(DIAGONAL, equal=True), Constraint(Linear(0, ((0, 1),), ((0, -1), (1, 1))))], [0, 1]),
+    ([Constraint(BELOW), Constraint(DIAGONAL), Constraint(BELOW)], [1]),
+    ([Constraint(DIAGONAL, equal=True), Constraint(DIAGONAL, equal=True)], [1])])
+def test_box__has_no_constraint_that_another_implies(mask, kept):
+    box = box_of(tuple(mask), (4, 4), interval)
+    assert (box.counts, box.mask) == ((4, 4), tuple(mask[k] for k in kept))
+
+
+def test_box__selects_the_elements_of_masks_with_implied_constraints():
+    numbers = np.random.default_rng(3)
+    for _ in range(300):
+        mask = tuple(Constraint(Linear(int(numbers.integers(-2, 3)), ((0, int(numbers.integers(-1, 2))),),
+                                       ((0, int(numbers.choice([-1, 1, 2]))), (1, int(numbers.choice([-1, 1]))))),
+                                bool(numbers.integers(0, 2))) for _ in range(3))
+        box = box_of(mask, (4, 3), interval)
+        for symbols in product(*(range(low, high + 1) for low, high in RANGES)):
+            def selected(constraints, starts, counts, symbols=symbols):
+                return {indices for indices in product(*(range(s, s + n) for s, n in zip(starts, counts))) if all(
+                    (v := value(c.form, [i - s for i, s in zip(indices, starts)], symbols)) == 0 or (
+                        v > 0 and not c.equal) for c in constraints)}
+            active = selected(mask, (0, 0), (4, 3))
+            assert (set() if box is None else selected(box.mask, box.starts, box.counts)) == active
+
+
 GROUP = RowGroup(np.array([1, 4, 5]), np.array([[0, 0, 2], [1, 2, 0]]), (1, 3))
 
 
