@@ -93,7 +93,8 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
                 move_loops_into_branches(copy)
             follow_source(copy)
         set_in_branches(copy)
-        _lower_masked(copy)
+        if _lower_masked(copy) and in_python:
+            run_passes(copy, [pass_named("split-masked-loops", "branches=true")])
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function, printed=True)         # memsets for elements that lowered masks do not read
         if in_python:                           # split loops and lowered masks show more sums
@@ -160,8 +161,9 @@ def _begin_at_first_element(module: Module) -> None:
         operation.erase()
 
 
-def _lower_masked(module: Module) -> None:
-    """Lower operations to instructions if their masks are not boxes whatever numbers their symbols have."""
+def _lower_masked(module: Module) -> bool:
+    """Lower operations to instructions if their masks are not boxes whatever numbers their symbols have. Return whether
+    there were any: their instructions may stand in branches that loop variables decide."""
     open_operations = [op for op in operations_of(module, lambda name: name.startswith(("nki.", "nisa.")))
                        if _is_open(op)]
     builder = StructuredBuilder()
@@ -170,6 +172,7 @@ def _lower_masked(module: Module) -> None:
             builder.convert(operation)
     if open_operations:
         LinalgToNisa().run(module)
+    return bool(open_operations)
 
 
 def _is_open(operation: Operation) -> bool:
