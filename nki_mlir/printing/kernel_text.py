@@ -4,17 +4,18 @@
 import builtins
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, takewhile
+from math import prod
 from typing import Any
 
 from nki_mlir.analysis.dead_code import reads_unwritten
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Location, printable
-from nki_mlir.dialects.access import Tile, full_tile
+from nki_mlir.dialects.access import SBUF, Tile, full_tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.op import Op
@@ -31,6 +32,7 @@ from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import INT32, DType
 
 AUTOMATIC = re.compile(r"^t\d+$")              # names that a capture gives to tensors without one
+INDENTATION = "    "
 RESERVED = {*keyword.kwlist, *dir(builtins), "nki", "nl", "nisa"}
 REGIONS = {"sbuf": "nl.sbuf", "psum": "nl.psum", "hbm": "nl.private_hbm"}
 
@@ -81,11 +83,12 @@ class KernelText:
     unseeded: set[Value] = field(default_factory=set)       # such states that decide no value
     cleared: dict[Value, int] = field(default_factory=dict)         # rows of the tiles to which such a state is copied
     last_writes: dict[Value, int] = field(default_factory=dict)     # the number of the last line that writes a buffer
-    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # row -> the tile that repeats it
+    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # rows -> their copy
     opened: tuple[int, ...] = ()                    # numbers of the enclosing blocks
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
     blocks: int = 0
     heads: list[int] = field(default_factory=list)          # first lines of the enclosing blocks
+    for_loops: set[int] = field(default_factory=set)        # numbers of blocks that are bodies of ``for``
     copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # by tile that only a copy reads
     loads: dict[Value, str] = field(default_factory=dict)   # the value with which a register begins the next sum
     begins: dict[Value, Value] = field(default_factory=dict)     # register -> the tile of that value
@@ -118,7 +121,7 @@ class KernelText:
                     tensor = self.named[name]
                     tensor.name, tensor.shape = tensor.requested_name, shape
                     line = f"{self.define(tensor)} = {value}"
-        self.lines.append("    " * self.depth + line)
+        self.lines.append(INDENTATION * self.depth + line)
 
     def drop_fill(self, name: str) -> bool:
         """Delete the line that fills a tile of one element with a number other than 0, and return True, if no other
@@ -137,7 +140,7 @@ class KernelText:
     def _drop_allocation(self, name: str) -> bool:
         """Delete the line of an allocation in this block that nothing has used yet, and return whether there was one:
         the result of a function defines the tile."""
-        start = "    " * self.depth
+        start = INDENTATION * self.depth
         for at in range(len(self.lines) - 1, -1, -1):
             line = self.lines[at]
             if line.startswith(f"{start}{name} = nl.ndarray("):
@@ -153,7 +156,7 @@ class KernelText:
         """Write a head, and below it the lines that the caller writes: ``pass`` if there are none."""
         first = len(self.lines)
         if head == "else:":                 # nothing may separate it from the lines of the ``if``
-            first = max(k for k, line in enumerate(self.lines) if line.startswith("    " * self.depth + "if "))
+            first = max(k for k, line in enumerate(self.lines) if line.startswith(INDENTATION * self.depth + "if "))
         self.heads.append(first)
         self.flush()
         if head != "else:":
@@ -164,6 +167,8 @@ class KernelText:
         self.opened, around = (*self.opened, self.blocks), self.repeats
         if not head.startswith(("if ", "else")):
             self.repeats = (*around, self.blocks)
+        if head.startswith("for "):
+            self.for_loops.add(self.blocks)
         before = len(self.lines)
         yield
         self.heads.pop()
@@ -257,12 +262,13 @@ class KernelText:
         self.emit_allocations(*list(self.waiting))
 
     def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
-                  before: Value | NamedTensor | None = None, name: str = "staged") -> Tile:
+                  before: Value | NamedTensor | None = None, name: str = "staged", with_address: bool = False) -> Tile:
         """Return a tile of all elements of a new tensor. The first use writes its allocation; an ``expression`` defines
         the tensor at once.
 
         Some rows of the buffer ``before`` go through the tile. If nothing has used that buffer yet, and something
-        reads other rows, these are filled with zeros.
+        reads other rows, these are filled with zeros. A tile in SBUF that no pass of the compiler can remove has an
+        address if the text keeps the placement (``with_address``).
         """
         if before in self.waiting:
             in_sbuf = self.waiting[before].region == REGIONS["sbuf"]
@@ -270,10 +276,18 @@ class KernelText:
                 self.zeroed.add(before)
             self.emit_allocations(before)
         tensor = NamedTensor(name, tuple(shape), dtype, REGIONS[space], expression)
+        if self.placement is not None and with_address:
+            tensor.address = self.placement.free_address(self.machine, prod(shape[1:]) * dtype.itemsize)
         self.allocate(tensor, tensor)
         if expression:
             self.emit_allocations(tensor)
         return full_tile(tensor, tensor.shape, dtype, space)
+
+    @property
+    def vector_engine(self) -> str:
+        """The last argument of an instruction that the text adds: an engine if the text keeps the placement, so that no
+        later compilation chooses one."""
+        return ", engine=nisa.engine.vector" if self.placement is not None else ""
 
     # -- registers -----------------------------------------------------------------------------------------------------
     def fill(self, register: Value, load: str = "") -> None:
@@ -310,11 +324,9 @@ class KernelText:
             if engine != "vector":
                 raise Unprintable(what=f"a generator of the {engine} engine that begins again",
                                   fix="set its state in each program")
-            seed, engine = self.tensors[self.temporary((1, 1), INT32, "sbuf", name="seed").handle], ""
-            if self.placement is not None:
-                seed.address, engine = self.placement.free_address(self.machine), ", engine=nisa.engine.vector"
+            seed = self.tensors[self.temporary((1, 1), INT32, SBUF, name="seed", with_address=True).handle]
             self.emit_allocations(seed)
-            self.write(f"nisa.memset(dst={seed.name}, value=0{engine})")
+            self.write(f"nisa.memset(dst={seed.name}, value=0{self.vector_engine})")
             self.write(f"nl.random_seed({seed.name})")
         elif begins and loops != self.repeats:
             raise Unprintable(what="a sum of a loop that continues a value of the registers from before the loop",
@@ -324,27 +336,44 @@ class KernelText:
 
     def repeated_row(self, tile: Tile, expression: str) -> Tile:
         """Return a new tile whose partitions all hold one row. If nothing writes that row again, it is repeated once,
-        before the loops around."""
+        before the loops and branches around."""
+        def repeated() -> Tile:
+            source = self.tensors[tile.handle].name
+            name = "rows" if last_write is None or AUTOMATIC.fullmatch(source) else f"{source}_rows"
+            return self.temporary(tile.shape, tile.dtype, "sbuf", expression, name=name)
         last_write = self.last_writes.get(tile.handle)
         if last_write is None or tile.access.symbols_used():
-            return self.temporary(tile.shape, tile.dtype, "sbuf", expression, name="rows")
-        key = (self.tensors[tile.handle], tile.access, tile.shape)
-        if key not in self.spread:
-            inner = [k for k, line in enumerate(self.heads) if line >= last_write]
-            lines, depth = self.lines, self.depth
-            opened = self.opened
-            if inner:
-                at, self.depth = self.heads[inner[0]], depth - len(inner)
-                self.opened = opened[:len(opened) - len(inner)]
-                self.lines, below = lines[:at], lines[at:]
-            source = self.tensors[tile.handle].name
-            self.spread[key] = self.temporary(tile.shape, tile.dtype, "sbuf", expression,
-                                              name="rows" if AUTOMATIC.fullmatch(source) else f"{source}_rows")
-            if inner:
-                added = len(self.lines) - at
-                self.heads[inner[0]:] = [line + added for line in self.heads[inner[0]:]]
-                self.lines += below
-                self.depth, self.opened = depth, opened
+            return repeated()
+        return self._once(tile, [k for k, line in enumerate(self.heads) if line >= last_write], None, repeated)
+
+    def staged_before_loops(self, tile: Tile, dtype: DType, write: Callable[[], Tile]) -> Tile:
+        """Return the tile to which ``write`` copies the elements of another one. If nothing writes these again, they
+        are copied once, before the loops around, as ``linalg-to-nisa`` does it."""
+        last_write = self.last_writes.get(tile.handle)
+        if last_write is None or tile.access.symbols_used() or self.orders is not None or self.placement is not None:
+            return write()
+        loops = list(takewhile(lambda k: self.heads[k] >= last_write and self.opened[k] in self.for_loops,
+                               reversed(range(len(self.heads)))))
+        return self._once(tile, loops[::-1], (dtype, self.opened[loops[-1]]), write) if loops else write()
+
+    def _once(self, tile: Tile, blocks: Sequence[int], use: object, write: Callable[[], Tile]) -> Tile:
+        """Return a tile that depends on another one and its ``use``. Write its lines the first time, before the
+        innermost ``blocks``, which are positions in ``heads``."""
+        key = (self.tensors[tile.handle], tile.access, tile.shape, use)
+        if key in self.spread:
+            return self.spread[key]
+        if not blocks:
+            self.spread[key] = write()
+            return self.spread[key]
+        at, depth, opened, heads, lines = self.heads[blocks[0]], self.depth, self.opened, self.heads, self.lines
+        self.depth = (len(lines[at]) - len(lines[at].lstrip())) // len(INDENTATION)
+        self.opened, self.heads = opened[:blocks[0]], heads[:blocks[0]]
+        self.lines, below = lines[:at], lines[at:]
+        self.spread[key] = write()
+        added = len(self.lines) - at
+        self.heads = [*self.heads, *(line + added for line in heads[blocks[0]:])]
+        self.lines += below
+        self.depth, self.opened = depth, opened
         return self.spread[key]
 
     def tile(self, op: Op, tile: Tile, exact: bool = False, paired: bool | None = None) -> str:

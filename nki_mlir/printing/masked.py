@@ -79,9 +79,13 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     converts = selection is not None and (selection.dst.dtype is FLOAT32 or all(
         _in_float32(value.dtype) for value in (selection.on_true, tile)))
     dtype = selection.dst.dtype if selection is not None and converts else tile.dtype
-    copy = text.temporary(unrepeated.shape, dtype, space, before=tile.handle)
-    if op.reads(field.name):
-        take_rows(text, op, copy, unrepeated)
+
+    def staged() -> Tile:
+        copy = text.temporary(unrepeated.shape, dtype, space, before=tile.handle)
+        if op.reads(field.name):
+            take_rows(text, op, copy, unrepeated)
+        return copy
+    copy = staged() if complete or space == PSUM else text.staged_before_loops(unrepeated, dtype, staged)
     return copy if complete else repeated_as(copy, tile)
 
 

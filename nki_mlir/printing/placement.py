@@ -46,10 +46,11 @@ class KeptPlacement:
     addresses: int = 0          # number of addresses that no allocation can have
     engines: Counter[str] = field(default_factory=Counter)       # calls of functions without an engine parameter
 
-    def free_address(self, machine: Machine) -> tuple[int, int] | None:
-        """Return the address of a new tile of at most ``ALIGNED`` bytes a partition; None if SBUF is full."""
-        self.free += ALIGNED
-        return (0, self.free - ALIGNED) if self.free <= machine.sbuf_bytes_per_partition else None
+    def free_address(self, machine: Machine, size: int) -> tuple[int, int] | None:
+        """Return the address of a new tile of ``size`` bytes a partition, behind all others; None if SBUF is full."""
+        start = self.free
+        self.free += -(-size // ALIGNED) * ALIGNED
+        return (0, start) if self.free <= machine.sbuf_bytes_per_partition else None
 
     @property
     def notes(self) -> list[str]:

@@ -27,6 +27,7 @@ from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
 from nki_mlir.printing.addressed_blocks import split_addressed_blocks
 from nki_mlir.printing.block_facts import keeps_elements
 from nki_mlir.printing.branch_conditions import set_in_branches
+from nki_mlir.printing.copied_results import move_copied_results
 from nki_mlir.printing.divided_shifts import divide_shifts
 from nki_mlir.printing.divided_transposes import divide_transposes
 from nki_mlir.printing.implicit_sums import imply_sums
@@ -97,8 +98,9 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
             run_passes(copy, [pass_named("split-masked-loops", "branches=true")])
         for function in operations_of(copy, lambda name: name == "func.func"):
             erase_dead_code(function, printed=True)         # memsets for elements that lowered masks do not read
-        if in_python:                           # split loops and lowered masks show more sums
-            imply_sums(copy)
+        if in_python:
+            move_copied_results(copy)
+            imply_sums(copy)                    # split loops and lowered masks show more sums
         return copy
 
 

@@ -107,7 +107,7 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if isinstance(op, Meeting) and not text.on_core:
         raise Unprintable(what=f"'{op.full_name()}' of programs that are not cores of a launch",
                           fix="launch the kernel on a grid of two programs")
-    op, load = _with_initial_value(text, op, form)
+    op, load = _with_initial_value(text, _with_float32_operands(text, op, form), form)
     arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
     check_taken(op)
     if form.function == "dma_copy" and op.engine != "unknown":
@@ -118,6 +118,17 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if text.placement is not None and not named:
         text.placement.engines[f"nisa.{form.function}"] += 1
     text.write(f"nisa.{form.function}({', '.join(arguments)})")
+
+
+def _with_float32_operands(text: KernelText, op: Op, form: PrintedCall) -> Op:
+    """Return the operation with copies of its scalar operands of narrow floats: calls take float32 tiles only."""
+    for tile_name, _ in form.scalars.values():
+        if (tile := getattr(op, tile_name)) is not None and _is_narrow(column(tile)):
+            converted = text.temporary(column(tile).shape, FLOAT32, SBUF, name="converted", with_address=True)
+            text.write(f"nisa.tensor_copy(dst={text.tile(op, converted)}, src={text.tile(op, column(tile))}"
+                       f"{text.vector_engine})")
+            op = changed(op, lambda tile: tile, **{tile_name: converted})
+    return op
 
 
 def _with_initial_value(text: KernelText, op: Op, form: PrintedCall) -> tuple[Op, str | None]:
@@ -196,12 +207,11 @@ def _with_repeated_operand(op: Op) -> Op:
     dtype, repeated along the rows: a scalar operand has to be float32. Return all other operations unchanged."""
     if not isinstance(op, TensorScalarOp):
         return op
-    if op.operand1 is not None and _is_narrow(op.operand1) and op.engine in ("unknown", "vector") and (
-            op.operand0 is None or not _is_narrow(op.operand0)):
+    if op.operand1 is not None and _is_narrow(op.operand1) and op.engine != "gpsimd":
         pair: Op = ScalarTensorTensorOp(
             dst=op.dst, src=op.src, operand0=op.operand0, rhs=_repeated(op.operand1, op), op0=op.op0, op1=op.op1,
             imm0=op.imm0, reverse0=op.reverse0, reverse1=op.reverse1, symbols=op.symbols, ranges=op.ranges,
-            extra=op.extra, engine=op.engine)
+            extra=op.extra, engine=op.engine if op.engine == "unknown" else "vector")
         return pair if pair.compute is op.compute and _is_valid(pair) else op
     if op.operand0 is None or op.op1 != "bypass" or not _is_narrow(op.operand0):
         return op
@@ -284,9 +294,4 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
     if tile is None:
         value = getattr(op, number)
         return str(int(value)) if operator in ALU and ALU[operator].on_bits else immediate_text(value)
-    tile = column(tile)
-    if _is_narrow(tile):                                        # instructions take such operands only of float32
-        shown = text.tile(op, tile)
-        tile = text.temporary(tile.shape, FLOAT32, SBUF)
-        text.write(f"nisa.tensor_copy(dst={text.tile(op, tile)}, src={shown})")
-    return text.tile(op, tile)
+    return text.tile(op, column(tile))

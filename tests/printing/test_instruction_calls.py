@@ -136,7 +136,9 @@ NARROW = {                  # arguments of the operation: the class that prints 
                               engine="vector"), ScalarTensorTensorOp, "vector"),
     "second, gpsimd": (dict(op0="subtract", imm0=2.0, op1="add", operand1="h", engine="gpsimd"), TensorScalarOp,
                        "gpsimd"),
-    "both": (dict(op0="multiply", operand0="h", op1="subtract", operand1="h"), TensorScalarOp, "unknown"),
+    "second, scalar": (dict(op0="multiply", imm0=2.0, op1="add", operand1="h", engine="scalar"), ScalarTensorTensorOp,
+                       "vector"),
+    "both": (dict(op0="multiply", operand0="h", op1="subtract", operand1="h"), ScalarTensorTensorOp, "unknown"),
     "first of two": (dict(op0="multiply", operand0="h", op1="add", imm1=1.0), TensorScalarOp, "unknown"),
     "float32": (dict(op0="multiply", operand0="c"), TensorScalarOp, "unknown"),
 }

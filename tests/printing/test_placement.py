@@ -344,6 +344,37 @@ def test_operands_that_calls_take_in_other_forms(monkeypatch):
             np.testing.assert_array_equal(again.on(executor)(ROWS, operand), expected)
 
 
+@beta.jit
+def by_two_columns(x, half):
+    out, column = beta_language.ndarray(x.shape, x.dtype, buffer=beta_language.shared_hbm), beta_language.load(half)
+    beta_language.store(out, beta_isa.tensor_scalar(
+        beta_language.load(x), np.multiply, beta_language.sqrt(column, dtype=np.float32), op1=np.add, operand1=column,
+        engine=beta_isa.scalar_engine))
+    return out
+
+
+@beta.jit
+def by_two_half_columns(x, half):
+    out, column = beta_language.ndarray(x.shape, x.dtype, buffer=beta_language.shared_hbm), beta_language.load(half)
+    beta_language.store(out, beta_isa.tensor_scalar(beta_language.load(x), np.multiply, column, op1=np.add, operand1=column))
+    return out
+
+
+@pytest.mark.parametrize("kernel, more", [(by_two_columns, 0), (by_two_half_columns, 1)])
+def test_columns_of_narrow_floats_are_second_tiles(kernel, more, monkeypatch):
+    """Calls take them as second tiles, but not as scalar operands: one that converts such a column has an engine and an
+    address, so that the text stays."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    arrays = [ROWS, np.linspace(0.5, 2.0, 16, dtype=np.float16)[:, None]]
+    text = printed(kernel, arrays, keep_placement=True)
+    again = reread(text)
+    assert text.count("nisa.tensor_copy(dst=converted, src=column, engine=nisa.engine.vector)") == more
+    assert instructions(again, arrays).total() == instructions(kernel, arrays).total() + more
+    assert printed(again, arrays, keep_placement=True) == text
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(*arrays), kernel.on(executor)(*arrays))
+
+
 @nki.jit
 def random_columns(x):
     """Numbers in a part of a tile, for which no function returns a tile."""
