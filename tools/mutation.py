@@ -60,9 +60,9 @@ AREAS = {               # a module belongs to the area that names it, or else th
     "frameworks": ("frameworks", "customop", "compat"),
     "commands": ("cli", "stepping", "tuning", "scoring", "grading"),
     "process": ("__init__.py", "__main__.py", "alone.py", "array_files.py", "autoload.py", "bindings.py",
-                "diagnostics.py", "display.py", "environment.py", "extensions.py", "files.py", "input_limits.py",
-                "plain_text.py", "plugin.py", "progress.py", "python_commands.py", "result_memory.py",
-                "similar_names.py", "version.py"),
+                "cache_entries.py", "diagnostics.py", "display.py", "environment.py", "extensions.py", "files.py",
+                "input_limits.py", "plain_text.py", "plugin.py", "progress.py", "python_commands.py",
+                "result_memory.py", "similar_names.py", "version.py"),
 }
 FIRST, OTHERS = 30, 600             # seconds of the first tests, and of those that run the module but not the line
 NEW = 1.0                           # seconds of a test without a record
