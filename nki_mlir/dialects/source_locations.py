@@ -12,7 +12,8 @@ from functools import lru_cache
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
 
-LAYERS = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, in any installation
+# What is between a call and the framework, in any installation.
+LAYERS = "/nki_mlir/frameworks/", "/nki_mlir/language/", "/nki_mlir/capture/tracebacks.py"
 ORIGIN = "nki.origin: "                 # prefix of an origin, which distinguishes it from frameworks' names
 
 KERNEL = "kernel "                      # prefix of the origin of a kernel's operations

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nki_mlir import cache_entries
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.nki.movement import LoadOp, print_sink
@@ -18,7 +19,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.cpu import image, lowering, routines
 from nki_mlir.targets.cpu.kernel import NativeKernel
-from nki_mlir.targets.runtime import host, object_cache
+from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.object_file import NotLoadable
 
 from .compiled import Captured
@@ -67,7 +68,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def images(folder: Path) -> set[Path]:
     """Return the entries of the cache that are not code."""
-    return {file for file in folder.iterdir() if file.read_bytes()[object_cache.DIGEST:][:4] != b"\x7fELF"}
+    return {file for file in folder.iterdir() if file.read_bytes()[cache_entries.DIGEST:][:4] != b"\x7fELF"}
 
 
 def call(function: Callable[..., Any], *arguments: Any, grid: tuple[int, ...] | None = None, forget: bool = True) -> Any:
@@ -142,7 +143,7 @@ def twice(x):
 
 @pytest.mark.parametrize("damage", [
     lambda file, raw: b"", lambda file, raw: raw[:-1], lambda file, raw: raw[:50] + bytes([raw[50] ^ 1]) + raw[51:],
-    lambda file, raw: object_cache.digest_of(file, b"(") + b"("], ids=["empty", "cut", "a bit", "digest of another"])
+    lambda file, raw: cache_entries.digest_of(file, b"(") + b"("], ids=["empty", "cut", "a bit", "digest of another"])
 def test_entry__that_is_damaged_is_made_again(cached: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
     call(twice, X)
     (file,) = images(cached)
