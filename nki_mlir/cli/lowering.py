@@ -316,7 +316,10 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
     with parsed.context, ir.Location.unknown():
         if target:
             set_target(parsed, target)
-        run_named(parsed, named)
+        try:
+            run_named(parsed, named)
+        except NkiMlirError as error:       # a name or an option has no line of the module
+            raise error.located(user_location()) from None
         run_passes(parsed, passes_to(to, parsed) if to else [])
         source.verify_result(parsed)
     display.register()

@@ -222,7 +222,7 @@ def upstream_pass(name: str, options: str) -> Pass:
         manager.parse(f"builtin.module({text})", context=ir.Context())
     except ValueError as error:
         if unknown := re.search(r"'([^']*)' does not refer to a registered pass", str(error)):    # name may nest it
-            raise UnknownPass(name=unknown[1]).here() from None
+            raise UnknownPass(name=unknown[1]) from None
         if nested := re.search(rf"restricted to '([^']*)' {NOT_OF_MODULES}", str(error)):
             return upstream_pass(f"{nested[1]}({text})", "")
         lines = str(error).splitlines()

@@ -2,21 +2,18 @@
 """Bad values at the functions that users call: one error at their line, without frames of the toolchain."""
 
 import importlib
-import sys
-import traceback
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import nki_mlir
-from nki_mlir.capture.locations import is_toolchain
 from nki_mlir.compat import install
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+
+from ..caught_errors import error_of
 
 X = np.ones((4, 8), np.float32)
 CYCLIC: list = [1]
@@ -57,19 +54,6 @@ def lowered():
 @pytest.fixture(autouse=True)
 def short_tracebacks(monkeypatch):
     monkeypatch.delenv("NKI_MLIR_TRACEBACK", raising=False)
-
-
-def error_of(call: Callable[[], object]) -> NkiMlirError:
-    """Return the error of a call; it is at a line of this file, and its traceback has only such lines."""
-    with pytest.raises(NkiMlirError) as caught:
-        call()
-    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
-    internal = [file for file in files if is_toolchain(file)]
-    assert len(internal) <= (sys.version_info < (3, 11)), internal      # a bare ``raise`` adds its function's frame
-    assert caught.value.at is not None and caught.value.at.file == __file__
-    text = str(caught.value)
-    assert "\n  fix: " in text and len(text) < 6_000
-    return caught.value
 
 
 EXECUTORS = "use one of eager, interpreter, jit, isa"
@@ -171,6 +155,10 @@ def test_passes_that_do_not_exist():
     error = error_of(lambda: nki_mlir.opt("module {}", "nki-to-linal"))
     assert error.headline == "there is no pass named 'nki-to-linal'"
     assert error.advice[1] == "write nki-to-linalg, or use a pass that nki-opt --help lists"
+    nested = error_of(lambda: nki_mlir.opt("module {}", "func.func(nosuch)"))
+    assert nested.headline == "there is no pass named 'nosuch'"
+    option = error_of(lambda: nki_mlir.opt("module {}", "canonicalize{x=1}"))
+    assert option.headline.startswith("canonicalize{x=1}: ") and option.headline.endswith("no such option x")
 
 
 def tuned(space: object = None, reference: object = None, **options: object) -> object:

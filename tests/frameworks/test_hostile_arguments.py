@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arrays of JAX and PyTorch that kernels cannot read: each gives the right values, or one error at the user's line."""
 
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -17,6 +16,8 @@ from nki_mlir.capture.locations import is_toolchain  # noqa: E402
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.language.current import language as nl  # noqa: E402
 from nki_mlir.language.current import nki  # noqa: E402
+
+from ..caught_errors import error_of  # noqa: E402
 
 ONES = np.ones((4, 8), np.float32)
 NUMBERS = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -47,15 +48,10 @@ def short_tracebacks(monkeypatch):
     monkeypatch.delenv("NKI_MLIR_TRACEBACK", raising=False)
 
 
-def error_of(call: Callable[[], object]) -> str:
-    """Return the headline and the fix of a call's error, which is at a line of this file, below no other frames."""
-    with pytest.raises(NkiMlirError) as caught:
-        call()
-    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert len([file for file in files if is_toolchain(file)]) <= (sys.version_info < (3, 11))
-    assert caught.value.at is not None and caught.value.at.file == __file__
-    assert caught.value.advice[1]
-    return f"{caught.value.headline}; {caught.value.advice[1]}"
+def described(call: Callable[[], object]) -> str:
+    """Return the headline and the fix of a call's error."""
+    error = error_of(call)
+    return f"{error.headline}; {error.advice[1]}"
 
 
 def values(result: object) -> np.ndarray:
@@ -103,12 +99,12 @@ OF_JAX = {
 @pytest.mark.parametrize("name", OF_JAX)
 def test_arguments_of_jax(name):
     call, text = OF_JAX[name]
-    assert text in error_of(call)
+    assert text in described(call)
 
 
 def test_sparse_arrays_of_jax():
     sparse = pytest.importorskip("jax.experimental.sparse")
-    assert "got 'BCOO'; pass a dense array" in error_of(lambda: incremented(sparse.BCOO.fromdense(jnp.ones((4, 8)))))
+    assert "got 'BCOO'; pass a dense array" in described(lambda: incremented(sparse.BCOO.fromdense(jnp.ones((4, 8)))))
 
 
 @pytest.mark.parametrize("leave", [
@@ -206,8 +202,8 @@ OF_TORCH = {
 @pytest.mark.parametrize("name", OF_TORCH)
 def test_arguments_of_torch(name):
     call, text = OF_TORCH[name]
-    assert text in error_of(call)
-    assert text in error_of(call), "the second call has a memo"
+    assert text in described(call)
+    assert text in described(call), "the second call has a memo"
 
 
 def test_a_compiled_program_reads_no_freed_memory():

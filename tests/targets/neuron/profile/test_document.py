@@ -174,11 +174,13 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         check_folder(tmp_path / "file" / "below")
     with pytest.raises(NkiMlirError, match="cannot be written into None: it is not a path"):
         check_folder(None)
-    headline, *_, fix = str(caught.value).splitlines()
-    at, message = headline.split(": error: ")
-    assert at.startswith(f"{__file__}:")
-    assert message == f"a profile cannot be written into {tmp_path}/file/below: Not a directory [NKI-PROFILE-FOLDER]"
-    assert fix == "  fix: name a directory that can be written to; it is created if it does not exist"
+    at = caught.value.at
+    assert at is not None and at.file == __file__
+    line = "        check_folder(tmp_path / \"file\" / \"below\")"
+    assert str(caught.value) == (
+        f"{__file__}:{at.line}:9: error: a profile cannot be written into {tmp_path}/file/below: Not a directory "
+        f"[NKI-PROFILE-FOLDER]\n  {at.line} | {line}\n  {' ' * len(str(at.line))} |         {'^' * len(line.strip())}\n"
+        "  fix: name a directory that can be written to; it is created if it does not exist")
 
 
 def test_source_is_that_of_the_file(profile):
