@@ -43,8 +43,8 @@ shown: dict[str | tuple[str, type[Warning], int], int] = {}
 
 def warn_once(text: str, category: type[Warning], at: Location | None) -> None:
     """Warn at the kernel's line; the same warning is shown once a line."""
-    where = at or Location("<unknown>", 0, 0)
-    warnings.warn_explicit(with_singulars(text), category, where.file, where.line, registry=shown)
+    location = at or Location("<unknown>", 0, 0)
+    warnings.warn_explicit(with_singulars(text), category, location.file, location.line, registry=shown)
 
 
 def kernel_line() -> Location | None:
@@ -73,11 +73,14 @@ def printable(text: str) -> str:
     return re.sub(_UNPRINTABLE, lambda match: repr(match[0])[1:-1], text)
 
 
-# Nouns that texts count: templates have their plurals.
-_SINGULARS = {"axes": "axis", "indices": "index", "copies": "copy", **{f"{noun}s": noun for noun in (
-    "argument array byte bit character choice column core digit dimension element engine input instruction iteration "
-    "kernel line operand operation operator output parameter partition product program queue rank register result row "
-    "second semaphore slice source step stream subscript tensor test tile transfer value variable").split()}}
+# Nouns that texts count: templates have their plurals. A phrase is before its noun, which also begins it.
+_SINGULARS = {
+    "tiles that are live at once take": "tile that is live takes", "axes": "axis", "indices": "index", "copies": "copy",
+    **{f"{noun}s": noun for noun in (
+        "argument array byte bit character choice column core digit dimension element engine input instruction "
+        "iteration kernel line operand operation operator output parameter partition product program queue rank "
+        "register result row second semaphore slice source step stream subscript tensor test tile transfer value "
+        "variable").split()}}
 _ONE = re.compile(rf"(?<![\w.,:-])(?<!to )(?<!and )1 ({'|'.join(_SINGULARS)})\b")
 
 
@@ -184,9 +187,9 @@ class NkiMlirError(Exception):
         return self.code
 
     def __str__(self) -> str:
-        where = f"{self.at}: " if self.at else ""
+        position = f"{self.at}: " if self.at else ""
         code = f" [{self.code}]" if self.code else ""
-        lines = [f"{where}error: {shortened(self.headline)}{code}"]
+        lines = [f"{position}error: {shortened(self.headline)}{code}"]
         if self.at:
             lines += excerpt(self.at)
         lines += [f"  {label}: {shortened(text)}" for label, text in zip(("why", "fix"), self.advice) if text]

@@ -26,9 +26,9 @@ class CheckFinding:
     code: str = ""
 
     def __str__(self) -> str:
-        where = f"{PurePath(self.location.file).name}:{self.location.line}: " if self.location else ""
+        position = f"{PurePath(self.location.file).name}:{self.location.line}: " if self.location else ""
         code = f" [{self.code}]" if self.code else ""
-        return f"{where}{self.severity}: {self.message}{code}" + (f"\n  fix: {self.fix}" if self.fix else "")
+        return f"{position}{self.severity}: {self.message}{code}" + (f"\n  fix: {self.fix}" if self.fix else "")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class StatementError:
     relative: float
 
     def __str__(self) -> str:
-        where = f"{PurePath(self.location.file).name}:{self.location.line}" if self.location else "?"
-        return f"{where} {self.operation}: {self.relative:.2g}"
+        position = f"{PurePath(self.location.file).name}:{self.location.line}" if self.location else "?"
+        return f"{position} {self.operation}: {self.relative:.2g}"
 
 
 @dataclass

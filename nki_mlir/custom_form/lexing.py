@@ -97,9 +97,9 @@ class Cursor:
         self.at = match.end()
         return match[0]
 
-    def expect(self, literal: str, where: str) -> None:
+    def expect(self, literal: str, context: str) -> None:
         if not self.accept(literal):
-            raise self.unexpected(f"'{literal}' {where}")
+            raise self.unexpected(f"'{literal}' {context}")
 
     def unexpected(self, expected: str) -> MalformedForm:
         """Return the error for a token that does not belong at the cursor."""

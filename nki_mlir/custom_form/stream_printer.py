@@ -125,12 +125,12 @@ class StreamPrinter:
 
     def tile(self, attribute: ir.ArrayAttr, registers: Sequence[str]) -> str:
         """Return the subscripts of a memory or variable; if there are none, the access pattern."""
-        where, pattern = attribute
-        name = where.value
+        memory, pattern = attribute
+        name = memory.value
         kind = MEMORIES.get(name) or self.reader.types.of(f"@{name}")
         buffer = None if kind is None else buffer_of(kind)
         subscript = None if buffer is None else subscripts(read_access(pattern), buffer, registers)
-        return (name if NAME.fullmatch(name) else str(where)) + (f"[{pattern}]" if subscript is None else subscript)
+        return (name if NAME.fullmatch(name) else str(memory)) + (f"[{pattern}]" if subscript is None else subscript)
 
     def signals(self, attributes: Attributes) -> Iterator[str]:
         """Yield the waits and the signal."""

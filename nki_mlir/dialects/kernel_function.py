@@ -141,14 +141,14 @@ def _describe(op: Operation, target: str) -> KernelFunction:
     return KernelFunction(name[1:], op, grid, tuple(arguments), results, target, MAY_ALIAS in attributes)
 
 
-def _mark(attributes: ir.OpAttributeMap | ir.DictAttr, key: str, kind: type, where: str) -> Any:
+def _mark(attributes: ir.OpAttributeMap | ir.DictAttr, key: str, kind: type, label: str) -> Any:
     """Return the plain value of an optional attribute, None if it is absent."""
     if key not in attributes:
         return None
     try:
         return read_value(attributes[key], kind, key)
     except MalformedAttribute as error:
-        raise BadSignature(what=f"{error} ({where})") from None
+        raise BadSignature(what=f"{error} ({label})") from None
 
 
 def _memref(kind: Type, name: str, number: int) -> tuple[tuple[int, ...], DType, str]:

@@ -129,8 +129,8 @@ class IndexedFunction:
 
     def along(self, value: str, kind: str, dims: Sequence[int], axes: Sequence[int], element: str) -> str:
         """Repeat a tensor whose dims go along axes ``dims`` along the other ones of ``axes``."""
-        where = ", ".join(str(list(axes).index(d)) for d in dims)
-        return self.add(f"broadcast_in_dim {value}, dims = [{where}] : ({kind}) -> {self.over(axes, element)}")
+        positions = ", ".join(str(list(axes).index(d)) for d in dims)
+        return self.add(f"broadcast_in_dim {value}, dims = [{positions}] : ({kind}) -> {self.over(axes, element)}")
 
     def compare(self, direction: str, left: str, right: str, axes: Sequence[int], element: str) -> str:
         sign, kind = "UNSIGNED" if element.startswith("u") else "SIGNED", self.over(axes, element)
@@ -159,10 +159,10 @@ class IndexedFunction:
 
     def chosen(self, hits: str, value: str, kind: str, dims: Sequence[int], otherwise: str) -> str:
         """Return a tensor's elements where they hit, over all axes."""
-        where = self.along(hits, self.over(self.indexed, "i1"), self.indexed, self.all_axes, "i1")
+        is_selected = self.along(hits, self.over(self.indexed, "i1"), self.indexed, self.all_axes, "i1")
         values = self.along(value, kind, dims, self.all_axes, self.element)
         elsewhere = self.constant(otherwise, self.all_axes, self.element)
-        return self.select(where, values, elsewhere, self.all_axes, self.element)
+        return self.select(is_selected, values, elsewhere, self.all_axes, self.element)
 
     def rows_of(self, value: str, kind: str, dims: Sequence[int], axes: Sequence[int], row: str, at: Sequence[int]
                 ) -> tuple[str, list[int]]:
@@ -320,8 +320,8 @@ class ScatterFunction(IndexedFunction):
             new = self.folded(hits)
         if self.fn != REPLACE:
             has_one = self.combined(hits, "or", "false", self.indexed, self.loops, "i1")
-        where = self.along(has_one, self.over(rows, "i1"), rows, self.target_axes, "i1")
-        return self.text(name, self.select(where, new, "%x", self.target_axes, self.element), self.kinds[0])
+        is_updated = self.along(has_one, self.over(rows, "i1"), rows, self.target_axes, "i1")
+        return self.text(name, self.select(is_updated, new, "%x", self.target_axes, self.element), self.kinds[0])
 
     def folded(self, hits: str) -> str:
         """Return the target combined with its updates. Sums and products of narrow floats are rounded once."""

@@ -186,13 +186,13 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
         text.opened(f"%d{d}", updates.shape[d], f"%r{d}", [inner], [carried], [kinds[0]])
         carried = inner
     indices, inside = scattered_to(op, text)
-    where, scalar = ", ".join(indices), f"tensor<{element}>"
+    subscript, scalar = ", ".join(indices), f"tensor<{element}>"
     update = ", ".join(f"%d{d}" for d in range(updates.rank))
-    text.add(f"%new = scf.if {inside} -> ({kinds[0]}) {{", f"%o = tensor.extract {inner}[{where}] : {kinds[0]}",
+    text.add(f"%new = scf.if {inside} -> ({kinds[0]}) {{", f"%o = tensor.extract {inner}[{subscript}] : {kinds[0]}",
              f"%v = tensor.extract %u[{update}] : {kinds[2]}", f"%to = tensor.from_elements %o : {scalar}",
              f"%tv = tensor.from_elements %v : {scalar}",
              f'%ts = func.call @"{step}"(%to, %tv) : ({scalar}, {scalar}) -> {scalar}',
-             f"%n = tensor.extract %ts[] : {scalar}", f"%m = tensor.insert %n into {inner}[{where}] : {kinds[0]}",
+             f"%n = tensor.extract %ts[] : {scalar}", f"%m = tensor.insert %n into {inner}[{subscript}] : {kinds[0]}",
              f"scf.yield %m : {kinds[0]}", "} else {", f"scf.yield {inner} : {kinds[0]}", "}")
     result = "%new"
     for d in reversed(range(updates.rank)):

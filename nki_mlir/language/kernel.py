@@ -218,8 +218,8 @@ class Kernel(Derived):
     def __repr__(self) -> str:
         code = getattr(underlying(self.func), "__code__", None)
         grid = f"[{', '.join(map(str, self.grid))}]" if self.has_grid else ""
-        where = "" if code is None else f" of {Path(code.co_filename).name}:{code.co_firstlineno}"
-        return f"<kernel {self.__name__}{grid}{where}{f', on {self.executor}' if self.executor else ''}>"
+        source = "" if code is None else f" of {Path(code.co_filename).name}:{code.co_firstlineno}"
+        return f"<kernel {self.__name__}{grid}{source}{f', on {self.executor}' if self.executor else ''}>"
 
     def __dir__(self) -> list[str]:
         """Return the names for users, and those that Python looks for."""

@@ -79,13 +79,13 @@ def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:
         copied = text.temporary(piece.shape, piece.dtype, SBUF)
         if not is_read:
             call(text, op, "tensor_copy", copied, piece)
-    shown, where = text.tile(op, copied, exact=True), address.text(text, op)
-    target, source = (shown, where) if is_read else (where, shown)
+    shown, address_text = text.tile(op, copied, exact=True), address.text(text, op)
+    target, source = (shown, address_text) if is_read else (address_text, shown)
     if address.table.space == PSUM or _is_copied_by_engine(text, op, address):
         engine = "" if op.engine == "unknown" else f", engine=nisa.engine.{op.engine}"
         text.write(f"nisa.tensor_copy(dst={target}, src={source}{engine})")
     elif op.rmw == "add":
-        text.write(f"nisa.dma_compute(dst={where}, srcs=[{where}, {shown}], reduce_op=nl.add{_mode(op)})")
+        text.write(f"nisa.dma_compute(dst={address_text}, srcs=[{address_text}, {shown}], reduce_op=nl.add{_mode(op)})")
     elif op.rmw != "bypass":
         raise Unprintable(what=f"a transfer that combines by '{op.rmw}'", fix="read, combine and write the elements")
     else:

@@ -205,8 +205,8 @@ class Mesh:
 def waiting_text(exchange: Exchange, operation: str, at: Location | None, kind: str = PROGRAMS) -> str:
     """Return a text that says for which members a program waits, in which operation, and where."""
     missing = [str(m) for m in exchange.members if m not in exchange.values]
-    where = f" ({at})" if at else ""
-    return f"waits in {operation} for {NAMES[kind]} {' and '.join(missing)}{where}"
+    position = f" ({at})" if at else ""
+    return f"waits in {operation} for {NAMES[kind]} {' and '.join(missing)}{position}"
 
 
 def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirError:

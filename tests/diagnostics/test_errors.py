@@ -96,7 +96,8 @@ class Counted(NkiMlirError):
     ("core 1 waits, axis 1 has 2 elements", "core 1 waits, axis 1 has 2 elements"),
     ("0.1 seconds, 2,1 rows, x.1 rows", "0.1 seconds, 2,1 rows, x.1 rows"),
     ("1 to 1 cores", "1 to 1 cores"), ("128 and 1 partitions", "128 and 1 partitions"),
-    ("1 elementsof", "1 elementsof"), ("(1 bytes)", "(1 byte)")])
+    ("1 elementsof", "1 elementsof"), ("(1 bytes)", "(1 byte)"),
+    ("SBUF is full: 1 tiles that are live at once take 8 bytes", "SBUF is full: 1 tile that is live takes 8 bytes")])
 def test_counted_nouns__agree_with_the_number_1(text: str, shown: str) -> None:
     assert with_singulars(text) == shown
     error = Counted(what=text, fewest=1)

@@ -208,11 +208,11 @@ class _ProgramWriter:
     def operation(self, name: str, block: Block, attributes: dict[str, Attribute], regions: int = 0,
                   successors: Sequence[Block] = (),
                   location: Location | None = None) -> Operation:
-        where = ir.Location.file(location.file, location.line, location.column + 1) if location else self.unknown
+        op_location = ir.Location.file(location.file, location.line, location.column + 1) if location else self.unknown
         if location and location.origin:
-            where = with_origin(location.origin, where)
-        return ir.Operation.create(name, attributes=attributes, regions=regions, successors=list(successors), loc=where,
-                                   ip=ir.InsertionPoint(block))
+            op_location = with_origin(location.origin, op_location)
+        return ir.Operation.create(name, attributes=attributes, regions=regions, successors=list(successors),
+                                   loc=op_location, ip=ir.InsertionPoint(block))
 
     def stream(self, region: Region, stream: Sequence[isa.Instruction]) -> None:
         """Write a stream as blocks, which start at branch targets and after branches; the first has
@@ -272,8 +272,8 @@ class _ProgramWriter:
 
     def tile(self, tile: Tile, registers: int) -> Attribute:
         """Return [memory or variable, access]."""
-        where = tile.handle.name if tile.space == HBM else tile.space
-        return ir.ArrayAttr.get([self.make.value(where), self.make.access(tile.access, registers)])
+        memory = tile.handle.name if tile.space == HBM else tile.space
+        return ir.ArrayAttr.get([self.make.value(memory), self.make.access(tile.access, registers)])
 
 
 def scalar(value: object) -> int | str:
@@ -436,8 +436,8 @@ def read_control(cls: type[isa.Control], fields: ir.DictAttr, variables: dict[st
     values: dict[str, object] = {}
     for name, kind in cls.kinds().items():
         if kind is Tile:
-            where, pattern = entry(fields, name, cls.mnemonic)
-            values[name] = read_tile(where.value, read_access(pattern), variables, machine, name)
+            memory, pattern = entry(fields, name, cls.mnemonic)
+            values[name] = read_tile(memory.value, read_access(pattern), variables, machine, name)
             continue
         value = values[name] = read_scalar(entry(fields, name, cls.mnemonic))
         if not isinstance(value, str if kind is str else isa.Register if kind is isa.Register else isa.Scalar):
@@ -450,8 +450,8 @@ def read_operation(cls: type[Op], marks: ir.OpAttributeMap, variables: dict[str,
     values: dict[str, Any] = {"engine": engine_named(engine).value} if "engine" in cls.attributes else {}
     for field in cls.tiles:
         if field.name in marks["tiles"]:
-            where, pattern = marks["tiles"][field.name]
-            values[field.name] = read_tile(where.value, read_access(pattern), variables, machine, field.name)
+            memory, pattern = marks["tiles"][field.name]
+            values[field.name] = read_tile(memory.value, read_access(pattern), variables, machine, field.name)
         elif not field.optional:
             raise MalformedAttribute(f"{cls.mnemonic} lacks '{field.name}'")
     for name, kind in cls.attributes.items():
@@ -460,11 +460,11 @@ def read_operation(cls: type[Op], marks: ir.OpAttributeMap, variables: dict[str,
     return cls(symbols=tuple(isa.Register(r.value) for r in marks["registers"]), **values)
 
 
-def read_tile(where: str, access: Access, variables: dict[str, Variable], machine: Machine, label: str) -> Tile:
-    if (access.partition is None) == (where in SPACES):
-        raise MalformedAttribute(f"the access of '{label}' does not fit its memory '{where}'")
-    if where in SPACES:
-        return on_chip_tile(where, access, machine, label)
-    if where not in variables:
-        raise MalformedAttribute(f"there is no variable '{where}'")
-    return hbm_tile(variables[where], access, label)
+def read_tile(memory: str, access: Access, variables: dict[str, Variable], machine: Machine, label: str) -> Tile:
+    if (access.partition is None) == (memory in SPACES):
+        raise MalformedAttribute(f"the access of '{label}' does not fit its memory '{memory}'")
+    if memory in SPACES:
+        return on_chip_tile(memory, access, machine, label)
+    if memory not in variables:
+        raise MalformedAttribute(f"there is no variable '{memory}'")
+    return hbm_tile(variables[memory], access, label)

@@ -201,14 +201,15 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
 
     def reference(self, values: np.ndarray, indices: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, k = src.shape[0], self.values.free_elements
-        data, best_values, where = src.reshape(p, -1), values.reshape(p, -1).copy(), indices.reshape(p, -1).copy()
+        data = src.reshape(p, -1)
+        best_values, best_indices = values.reshape(p, -1).copy(), indices.reshape(p, -1).copy()
         for start in range(0, p, GROUP):
             items = data[start:start + GROUP].flatten(order="F")[:self.n].astype(np.float32)
             best = np.argsort(-items, kind="stable")[:k][::-1]
             rank = np.arange(k)
             best_values[start + rank % GROUP, rank // GROUP] = items[best].astype(best_values.dtype)
-            where[start + rank % GROUP, rank // GROUP] = best
-        return best_values.reshape(values.shape), where.reshape(indices.shape)
+            best_indices[start + rank % GROUP, rank // GROUP] = best
+        return best_values.reshape(values.shape), best_indices.reshape(indices.shape)
 
     def work(self) -> Work:
         """The engine takes 4 cycles for each element of the list and one for each result, like the

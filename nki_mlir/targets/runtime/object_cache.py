@@ -58,10 +58,10 @@ def key_of(description: bytes) -> str:
 
 
 def entry(key: str) -> Path | None:
-    where = folder()
-    if where is None:
+    cache_folder = folder()
+    if cache_folder is None:
         return None
-    return where / (hashlib.sha256(fingerprint() + b"\0" + key.encode()).hexdigest() + SUFFIX)
+    return cache_folder / (hashlib.sha256(fingerprint() + b"\0" + key.encode()).hexdigest() + SUFFIX)
 
 
 def find(key: str) -> bytes | None:
@@ -92,9 +92,9 @@ def store(key: str, content: bytes) -> None:
             pass
 
 
-def make_room(where: Path, most: int = MOST_BYTES) -> None:
+def make_room(cache_folder: Path, most: int = MOST_BYTES) -> None:
     """Remove the least recently used entries if all together are larger than ``most`` bytes."""
-    oldest_first = sorted(entries(where))
+    oldest_first = sorted(entries(cache_folder))
     total = sum(size for _, size, _ in oldest_first)
     for _, size, file in oldest_first:
         if total <= most:
@@ -103,12 +103,12 @@ def make_room(where: Path, most: int = MOST_BYTES) -> None:
         total -= size
 
 
-def entries(where: Path) -> Iterator[tuple[int, int, Path]]:
+def entries(cache_folder: Path) -> Iterator[tuple[int, int, Path]]:
     """Yield (time of last use, bytes, file) of each entry, including entries that a process left unfinished.
 
     Skip entries that another process removes meanwhile.
     """
-    for file in where.glob(f"*{SUFFIX}*"):
+    for file in cache_folder.glob(f"*{SUFFIX}*"):
         try:
             status = file.stat()
         except OSError:

@@ -121,12 +121,12 @@ def relocate(image: bytes, sections: list[ElfSection], starts: dict[int, int], m
             continue
         for at in range(section.offset, section.offset + section.size, RELOCATION.size):
             offset, info, addend = RELOCATION.unpack_from(image, at)
-            where, value = starts[section.info] + offset, address_of(info >> 32) + addend
+            patched_offset, value = starts[section.info] + offset, address_of(info >> 32) + addend
             kind = info & 0xFFFFFFFF
             if kind not in (RelocationKind.ABSOLUTE, RelocationKind.RELATIVE):
                 raise NotLoadable(f"a relocation of kind {kind}")
-            origin = base + where if kind == RelocationKind.RELATIVE else 0
-            struct.pack_into("<Q", memory, where, (value - origin) % (1 << 64))
+            origin = base + patched_offset if kind == RelocationKind.RELATIVE else 0
+            struct.pack_into("<Q", memory, patched_offset, (value - origin) % (1 << 64))
 
 
 def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],

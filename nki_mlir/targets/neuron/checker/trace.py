@@ -236,8 +236,8 @@ class StreamTrace:
         registers = state.registers[engine]
         unset = next((r.number for r in registers_read(op) if registers[r.number] is UNSET), None)
         if unset is not None:
-            where = f"{engine.asm} {pc:04d} {op.mnemonic}"
-            raise UnsetRegister(event=where, number=unset).located(instruction.location)
+            label = f"{engine.asm} {pc:04d} {op.mnemonic}"
+            raise UnsetRegister(event=label, number=unset).located(instruction.location)
         if isinstance(op, isa.Control):
             return event
         if op.symbols:

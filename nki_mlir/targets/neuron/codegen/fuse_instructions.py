@@ -211,7 +211,7 @@ class _FusedRun:
     def put(self, first: InstructionStep, second: InstructionStep, pair: "FusedPair") -> bool:
         """Replace two operations by one, unless the kernel chose the address of a tile of the removed operation. Return
         whether that happened."""
-        where, other = (second, first) if pair.step else (first, second)
+        fused_step, other = (second, first) if pair.step else (first, second)
         for tile in type(other.op).tiles_in(other.op.__dict__):
             if tile is not None and (tile.handle.fixed or tile.handle.addresses):
                 return False                    # another tile may have the same address in the meantime
@@ -224,8 +224,8 @@ class _FusedRun:
                 if tile is not None:
                     self.uses[tile.handle].writers.pop(step, None)
         self.steps[self.position.pop(other)] = None
-        where.op, where.work = pair.op, None
-        record_uses(self.uses, where)
+        fused_step.op, fused_step.work = pair.op, None
+        record_uses(self.uses, fused_step)
         return True
 
     def between(self, first: InstructionStep, second: InstructionStep) -> list[InstructionStep]:

@@ -323,24 +323,24 @@ class _OperationReader:
         code = self.code
         space, kind, dims, terms, base, lanes, offset = code.unpack(DESCRIPTOR)
         dtype = entry(DTYPES, kind, "element type")
-        where = next((name for name, number in SPACES.items() if number == space), None)
-        if where is None:
+        memory = next((name for name, number in SPACES.items() if number == space), None)
+        if memory is None:
             raise BadBinary(what=f"there is no memory {space}")
-        pairs = tuple(code.unpack(dim_of(self.cls, where)) for _ in range(dims))[::-1]
+        pairs = tuple(code.unpack(dim_of(self.cls, memory)) for _ in range(dims))[::-1]
         added = [code.unpack(TERM) for _ in range(terms)]
         if any(count == 0 for _, count in pairs) or any(offset % dtype.itemsize or c % dtype.itemsize
                                                         for _, unit, _, c in added if not unit):
             raise BadBinary(what=f"a descriptor of {code.section} is malformed")
         free = Linear(offset // dtype.itemsize, tuple(sorted((self.symbol(r), c // dtype.itemsize)
                                                              for r, unit, _, c in added if not unit)))
-        if where == HBM:
+        if memory == HBM:
             return hbm_tile(entry(self.decoder.variables, base, "variable"), Access(dtype, None, free, pairs), label)
         partition = Linear(base, tuple(sorted((self.symbol(r), c) for r, unit, _, c in added if unit)))
         count = lanes & ~BROADCAST
         if not count:
             raise BadBinary(what=f"a descriptor of {code.section} has no partitions")
         lane = (0 if lanes & BROADCAST else 1, count)
-        return on_chip_tile(where, Access(dtype, partition, free, (lane, *pairs)), self.decoder.machine, label)
+        return on_chip_tile(memory, Access(dtype, partition, free, (lane, *pairs)), self.decoder.machine, label)
 
     def control(self, cls: type[Control]) -> Control:
         code, values = self.code, dict[str, object]()

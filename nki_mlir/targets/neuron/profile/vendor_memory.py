@@ -79,9 +79,9 @@ def _levels(document: Document, core: int, space: str, full_box: Box, parts: Seq
     parts."""
     occupants = document["memory"]["held"]
     changes: dict[float, list[tuple[int, Box]]] = {}
-    for occupant_core, where, begin, end, *box in zip(*(occupants[name] for name in (
+    for occupant_core, memory, begin, end, *box in zip(*(occupants[name] for name in (
             "core", "space", "begin", "end", "p0", "p1", "b0", "b1"))):
-        if occupant_core == core and where == space:
+        if occupant_core == core and memory == space:
             changes.setdefault(begin, []).append((1, (box[0], box[1], box[2], box[3])))
             changes.setdefault(end, []).append((-1, (box[0], box[1], box[2], box[3])))
     areas = [_common(part, part) for part in (full_box, *parts)]

@@ -176,7 +176,7 @@ def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], d
         read, wrote = (sum(moved[f"{space}_{way}"] for space in ("hbm", "sbuf", "psum")) for way in ("read", "written"))
         nbytes = max(read, wrote)
         loads, variable = moved["hbm_read"] > 0, instructions["variable"][number]
-        where = SPILL if moved["spill_saved"] + moved["spill_reloaded"] else OUTSIDE.get(
+        outside = SPILL if moved["spill_saved"] + moved["spill_reloaded"] else OUTSIDE.get(
             names.get(variable, "").rstrip("0123456789"))
         partitions = instructions["partitions"][number] or None
         partition_range = f"0-{partitions - 1}" if partitions else None
@@ -190,7 +190,7 @@ def _transfers(document: Document, streams: VendorStreams) -> tuple[list[Row], d
             "queue_type": queue_type(document, number), "semaphore_id": streams.updated(k),
             "op": "read" if loads else "write",
             "variable": names.get(variable, variable) or None,
-            "source": where if loads else "[SB]", "dest": "[SB]" if loads else where,
+            "source": outside if loads else "[SB]", "dest": "[SB]" if loads else outside,
             "read_sbuf_partitions": read_chip[0], "read_num_sbuf_partitions": read_chip[1],
             "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1],
             **pattern_columns(instructions["text"][number]), "trigger": None, "completion": None})
