@@ -82,6 +82,19 @@ def writers_of(block: waist.FunctionBlock) -> Counter[Value]:
                    for _, t in node.instruction.targets())
 
 
+def unread_tiles(block: waist.FunctionBlock) -> set[Value]:
+    """Return the tiles on chip that operations of a block write and nothing reads."""
+    written, read = set[Value](), set[Value]()
+    for node in waist.nodes_of(block):
+        if isinstance(node, waist.TileInstruction):
+            op = node.instruction
+            written |= {tile.handle for _, tile in op.targets() if tile.on_chip}
+            read |= {tile.handle for name, tile in op.sources() if not op.overwrites(name)}
+        elif not isinstance(node, waist.BufferAllocation):
+            read |= set(node.op.operands)
+    return written - read
+
+
 def has_dynamic_loop(node: waist.FunctionNode) -> bool:
     """Return whether a node is or contains a loop with a condition."""
     return isinstance(node, waist.WhileLoop) or any(

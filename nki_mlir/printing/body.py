@@ -33,6 +33,7 @@ from nki_mlir.printing.block_facts import (
     generator_of,
     has_dynamic_loop,
     in_its_box,
+    unread_tiles,
     used_rows,
     writers_of,
 )
@@ -133,6 +134,7 @@ class BodyPrinter:
         if self.out.placement is None:
             self.rows = used_rows(self.body)
         self.writers = writers_of(self.body)
+        self.out.unread |= unread_tiles(self.body)
         self.written_once = {handle for handle, count in self.writers.items() if count == 1}
 
     def bind(self, value: Value | None, text: IndexText) -> None:

@@ -77,6 +77,7 @@ class KernelText:
     defined: set[NamedTensor] = field(default_factory=set)
     waiting: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
     zeroed: set[Value | NamedTensor] = field(default_factory=set)
+    unread: set[Value] = field(default_factory=set)         # tiles on chip that nothing reads
     registers: set[Value] = field(default_factory=set)      # buffers that are registers of an engine
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines

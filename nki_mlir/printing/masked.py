@@ -38,8 +38,8 @@ def call(text: KernelText, op: Op, function: str, target: Tile, source: Tile) ->
 
 @contextmanager
 def on_legal_tiles(text: KernelText, op: Op) -> Iterator[Op]:
-    """Yield the operation on tiles that start where engines can; copy other rows to such tiles before, and back after.
-    """
+    """Yield the operation on tiles that start where engines can; copy other rows to such tiles before, and back after
+    if anything reads them."""
     operands = [(f, t) for f, t in op.operands() if t.handle not in text.registers]
     moved = [(f, t) for f, t in operands
              if t.on_chip and not starts_legally(text.machine, t, op.offsets.get(f.name, (0,)))]
@@ -55,7 +55,7 @@ def on_legal_tiles(text: KernelText, op: Op) -> Iterator[Op]:
             copies.append((tile, copy))
     yield _with_implicit_sum(text, changed(op, lambda tile: tile, **staged), staged)
     for field, tile in moved:
-        if field.writes:
+        if field.writes and tile.handle not in text.unread:
             put_rows(text, op, tile, staged[field.name])
 
 
@@ -81,7 +81,8 @@ def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     dtype = selection.dst.dtype if selection is not None and converts else tile.dtype
 
     def staged() -> Tile:
-        copy = text.temporary(unrepeated.shape, dtype, space, before=tile.handle)
+        before = tile.handle if tile.handle not in text.unread else None
+        copy = text.temporary(unrepeated.shape, dtype, space, before=before)
         if op.reads(field.name):
             take_rows(text, op, copy, unrepeated)
         return copy

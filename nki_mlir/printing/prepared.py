@@ -6,7 +6,6 @@ predicate expresses: a fold of the elements that a mask selects, a product of su
 a transfer for each box of active elements.
 """
 
-from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of, resolved
 from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
@@ -42,6 +41,7 @@ from nki_mlir.printing.source_loops import follow_source
 from nki_mlir.printing.staged_reversals import stage_reversals
 from nki_mlir.printing.tile_arrays import merge_tiles
 from nki_mlir.printing.tile_groups import group_by_result
+from nki_mlir.printing.unread_tiles import erase_unread
 from nki_mlir.transforms.loop_over_programs import LoopOverPrograms, copy_reductions_of_one, reduces_programs
 from nki_mlir.transforms.program_loops import add_program_loops
 from nki_mlir.transforms.split_masked_loops import is_accepted
@@ -66,7 +66,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         for function in operations_of(copy, lambda name: name == "func.func"):
             if in_python:
                 split_addressed_blocks(function, machine_named(the_kernel(copy).target))
-            erase_dead_code(function, printed=True)
+            erase_unread(function)
             if is_by_operation:
                 group_by_result(function)
                 merge_tiles(function)
@@ -85,10 +85,10 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
             run_passes(copy, [roll, split])
             _resolve_masks(copy, moves_rows=in_python)      # masks that split loops decide
             for function in operations_of(copy, lambda name: name == "func.func"):
-                erase_dead_code(function, printed=True)     # memsets for elements that only other iterations read
+                erase_unread(function)              # memsets for elements that only other iterations read
                 if in_python and unroll_partly_dead(function):
                     run_passes(copy, [split])               # gives accesses the numbers of the iterations
-                    erase_dead_code(function, printed=True)
+                    erase_unread(function)
                     run_passes(copy, [roll])
             if in_python:
                 move_loops_into_branches(copy)
@@ -97,7 +97,7 @@ def prepared(module: Module, loops: bool = True, in_python: bool = False) -> Mod
         if _lower_masked(copy) and in_python:
             run_passes(copy, [pass_named("split-masked-loops", "branches=true")])
         for function in operations_of(copy, lambda name: name == "func.func"):
-            erase_dead_code(function, printed=True)         # memsets for elements that lowered masks do not read
+            erase_unread(function)              # memsets for elements that lowered masks do not read
         if in_python:
             move_copied_results(copy)
             imply_sums(copy)                    # split loops and lowered masks show more sums

@@ -101,6 +101,9 @@ def text_of(call):
             *(f"nisa.memset(dst={name}, value=1)" for name in filled), call]
     if written in filled:
         body += [f"nisa.dma_copy(dst=out[0:1, 0:1], src={written}[0:1, {'0, ' * (written == 'sb')}0:1])"]
+    if written in PRODUCTS:
+        body += ["copy = nl.ndarray((1, 1), nl.float32, buffer=nl.sbuf)",
+                 f"nisa.tensor_copy(dst=copy, src={written}[0:1, 0:1])", "nisa.dma_copy(dst=out[0:1, 0:1], src=copy)"]
     captured = kernel_from_text("\n    ".join([*body, "nisa.dma_copy(dst=out[1:2, 0:1], src=x[1:2, 0:1])",
                                                "return out\n"]), {"nl": nl, "nisa": nisa}, name="kernel", jit=nki.jit)
     return printed(captured, [np.ones((4, 4), np.float32)])
@@ -114,7 +117,8 @@ def test_call_prints_as_it_was_written(call):
 def test_products_that_the_language_does_not_add_up__say_so():
     first, second = (f"nisa.nc_matmul(dst=p, stationary=a, moving={moving}, accumulate={accumulate})"
                      for moving, accumulate in (("b", "False"), ("d", "False")))
-    text = text_of(f"{first}\n    nisa.tensor_copy(dst=d32, src=p[0:32, 0:32])\n    nisa.memset(dst=d, value=2.0)\n    {second}")
+    text = text_of(f"{first}\n    nisa.tensor_copy(dst=d32, src=p[0:32, 0:32])\n    nisa.memset(dst=d, value=2.0)\n    "
+                   f"nisa.dma_copy(dst=out[2:3, 0:1], src=d32[0:1, 0:1])\n    {second}")
     lines = [line.strip() for line in text.splitlines()]
     assert second in lines and first.replace(", accumulate=False", "") not in lines[lines.index(second):]
 
