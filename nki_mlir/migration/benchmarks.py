@@ -25,6 +25,7 @@ from nki_mlir.migration.framework_calls import TextEdits
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.python_trees import tree_names
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_imports import first_import, insert_import
 
 RESULT = "benchmark_result"
 OPTIONS = ("warmup", "iters")
@@ -198,6 +199,10 @@ def with_classes(text: str) -> str:
         a.asname or a.name for n in ast.parse(line).body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names
     } <= imported]
     classes = CLASSES + ON_GRID * _subscripts_measurements(tree)
-    lines = text.splitlines()
-    at = max((n.end_lineno or 0 for n in imports), default=0)
-    return "\n".join([*lines[:at], *missing, *classes.splitlines(), *lines[at:]]) + "\n"
+    body = list(cst.parse_module(text).body)
+    for line in missing:
+        insert_import(line, body, first_import(body))
+    text = cst.parse_module(text).with_changes(body=body).code
+    lines, at = text.splitlines(), max((n.end_lineno or 0 for n in ast.parse(text).body if isinstance(
+        n, ast.Import | ast.ImportFrom)), default=0)
+    return "\n".join([*lines[:at], *classes.splitlines(), *lines[at:]]) + "\n"

@@ -20,7 +20,8 @@ from nki_mlir.migration.expressions import LeftForAPerson
 from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, TensorFact, Unknown, promoted
 from nki_mlir.migration.operand_masks import OperandMasks
 from nki_mlir.migration.operation_text import BinaryOperation, EarlierOperation, OperationText, name_of_operand
-from nki_mlir.migration.views import bound_of, masked, part_of
+from nki_mlir.migration.view_parts import part_of
+from nki_mlir.migration.views import bound_of, masked
 
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
@@ -58,8 +59,7 @@ class ElementwiseTexts(OperandMasks):
                         narrow[1].shape[0] == "1" != narrow[1].shape[1]):
                     return self.row_alike(left, right, narrow is left)
                 if narrow[1].shape is not None and wide[1].shape is None and "1" in narrow[1].shape[1:]:
-                    named = self.wide_operand(wide[0])
-                    text = self.repeated_like(*narrow, named)
+                    text = self.repeated_like(*narrow, named := self.wide_operand(wide[0]))
                     return (text, named, second) if narrow is left else (named, text, first)
                 if narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
                     named = self.wide_operand(wide[0]) if "?" in wide[1].shape else wide[0]
@@ -158,12 +158,12 @@ class ElementwiseTexts(OperandMasks):
                  ) -> list[str]:
         """Return the statements that write a result along axes on which it has one element. ``texts`` would write it
         without repeating it: a copy repeats its source, the tile of other results is computed first."""
-        for move in ("tensor_copy", "dma_copy"):
-            before = f"{self.nisa}.{move}(dst={dst}, src="
+        shape = dst_fact.shape or ()
+        for before in (f"{self.nisa}.{move}(dst={dst}, src=" for move in ("tensor_copy", "dma_copy")):
             if len(texts) == 1 and texts[0].startswith(before):
                 source = terms.factor(texts[0].removeprefix(before)[:-1])
-                return [f"{before}{self.stretched(source, result.fact, dst_fact.shape or ())})"]
-        return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.stretched(tile(), result.fact, dst_fact.shape or ())})"]
+                return [f"{before}{self.stretched(source, result.fact, shape, dst)})"]
+        return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.stretched(tile(), result.fact, shape, dst)})"]
 
     def operands(self, nodes: Sequence[cst.BaseExpression], mask: MaskFact | None) -> list[Operand]:
         """Return the texts and facts of operands that are tiles or numbers."""

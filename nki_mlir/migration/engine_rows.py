@@ -223,7 +223,9 @@ class EngineRows(UncutTiles):
         """Return the text of a tile's shape."""
         if tensor.shape is not None and "?" not in tensor.shape:
             return self.tuple_text(tensor.shape)
-        if tensor.shape is not None and like and {*tensor.shape} != {"?"}:
+        fact = self.scope.facts.get(like)
+        is_same = isinstance(fact, TensorFact) and fact.shape == tensor.shape
+        if tensor.shape is not None and like and {*tensor.shape} != {"?"} and not is_same:
             return self.tuple_text([f"{terms.factor(like)}.shape[{k}]" if s == "?" else s
                                     for k, s in enumerate(tensor.shape)])
         return f"{terms.factor(like)}.shape"

@@ -318,7 +318,7 @@ def join(left: Fact, right: Fact) -> Fact:
         if left.on_chip != right.on_chip:
             return Unknown()
         return TensorFact(left.memory if left.memory == right.memory else SBUF,
-                          left.shape if left.shape == right.shape else None,
+                          common_shape(left, right),
                           left.dtype if left.dtype == right.dtype else "",
                           left.blocks if left.blocks == right.blocks else 0, part=left.part or right.part,
                           filled=left.filled and right.filled,
@@ -335,6 +335,15 @@ def join(left: Fact, right: Fact) -> Fact:
     if isinstance(left, NumberFact) and isinstance(right, NumberFact):
         return NumberFact()
     return Unknown() if may_have_tiles(left) or may_have_tiles(right) else Fact()
+
+
+def common_shape(left: TensorFact, right: TensorFact) -> Shape:
+    """Return the sizes that two tensors have in common, "?" for others; None for tensors of different ranks."""
+    if left.shape == right.shape or left.shape is None or right.shape is None:
+        return left.shape if left.shape == right.shape else None
+    if len(left.shape) != len(right.shape) or left.blocks != right.blocks:
+        return None
+    return tuple(a if a == b else "?" for a, b in zip(left.shape, right.shape))
 
 
 def promoted(first: str, second: str) -> str:

@@ -40,7 +40,7 @@ class FrameworkCall:
     constants: list[ast.keyword]
     grid: ast.expr | None
     results: list[tuple[str, str]]
-    spare: ast.Assign | None            # the assignment of the shapes to a name that nothing else uses
+    spare: list[ast.Assign]             # the assignments of shapes to names that nothing else uses
 
 
 @dataclass
@@ -156,16 +156,17 @@ class FrameworkCalls:
                 len(inputs) > len(parameters)):
             raise NotSaid
         values = _assigned(function)
-        spare = None
+        spare = []
         if isinstance(shapes, ast.Name) and shapes.id in values:
-            spare = next((s for s in ast.walk(function) if isinstance(s, ast.Assign) and s.value is values[shapes.id]
-                          and isinstance(s.targets[0], ast.Name) and _uses(function, shapes.id) == 1), None)
+            spare = _only_for(shapes, shapes, function, values)
             shapes = values[shapes.id]
         is_sequence = isinstance(shapes, ast.Tuple | ast.List)
         shape_nodes = shapes.elts if isinstance(shapes, ast.Tuple | ast.List) else [shapes]
         if is_sequence and len(shape_nodes) < 2:                   # a sequence of one result is not a kernel's
             raise NotSaid
-        local = ParameterNames(dict(zip(map(ast.dump, inputs), parameters)), values, self.names)
+        for shape_node in {n.id: n for n in shape_nodes if isinstance(n, ast.Name)}.values():
+            spare += _only_for(shape_node, shapes, function, values)
+        local = ParameterNames(dict(zip(map(ast.dump, inputs), parameters)), values | _shapes(function), self.names)
         results = [self.result(values.get(shape_node.id, shape_node) if isinstance(shape_node, ast.Name)
                                else shape_node, local) for shape_node in shape_nodes]
         grid = keywords.get("grid")
@@ -222,8 +223,8 @@ class FrameworkCalls:
             grid = f"[{', '.join(map(ast.unparse, axes))}]" if axes else ""
         edits = self.edits
         edits.replace(edits.start(call.node), edits.end(call.node), f"{name}{grid}({', '.join(arguments)})")
-        if call.spare is not None:
-            edits.replace(edits.line_start(call.spare), edits.end(call.spare) + 1, "")
+        for assignment in call.spare:
+            edits.replace(edits.line_start(assignment), edits.end(assignment) + 1, "")
         self.report.changed(call.node.lineno, f"nki_call becomes a call of {name}")
 
     def import_nki(self, all_done: bool) -> None:
@@ -232,6 +233,11 @@ class FrameworkCalls:
         is_here = "nki" in map(self.names.meaning, map(cst.Name, self.names.paths))
         missing = "" if is_here else "import neuronxcc.nki as nki"
         statements = [n for n in ast.walk(self.tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+        packages = [n for n in statements if ast.unparse(n).split()[1].startswith("neuronxcc.nki")]
+        if missing and packages and packages[0] in self.tree.body:
+            at = self.edits.line_start(packages[0])
+            self.edits.replace(at, at, missing + "\n")
+            missing = ""
         for node in statements:
             if not isinstance(node, ast.ImportFrom) or node.module not in ("jax_neuronx", "jax_neuronx.core"):
                 continue
@@ -261,6 +267,11 @@ class ParameterNames(ast.NodeTransformer):
             return ast.Name(name, ast.Load())
         result: ast.expr = super().visit(node)
         return result
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        """Replace all sizes of a shape, which a statement has unpacked, by the shape."""
+        shape = self.values.get(ast.unparse(node))
+        return self.visit(shape) if shape is not None else ast.Tuple([self.visit(e) for e in node.elts], ast.Load())
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Replace a variable by its value. Keep names of modules and of Python."""
@@ -308,6 +319,23 @@ def _assigned(function: Function) -> dict[str, ast.expr]:
             values |= {name.id: ast.Subscript(statement.value, ast.Constant(k), ast.Load())
                        for k, name in enumerate(target.elts) if isinstance(name, ast.Name)}
     return {name: value for name, value in values.items() if bound.count(name) == 1}
+
+
+def _shapes(function: Function) -> dict[str, ast.expr]:
+    """Return the shapes that statements unpack, by the text of their sizes as a tuple: ``(rows, cols)``."""
+    values = _assigned(function)
+    return {ast.unparse(s.targets[0]): s.value for s in ast.walk(function) if isinstance(s, ast.Assign)
+            and isinstance(s.targets[0], ast.Tuple) and ast.unparse(s.value).endswith(".shape")
+            and all(isinstance(e, ast.Name) and e.id in values for e in s.targets[0].elts)}
+
+
+def _only_for(name: ast.Name, shapes: ast.expr, function: Function, values: dict[str, ast.expr]) -> list[ast.Assign]:
+    """Return the assignment of a name that nothing but the expression ``shapes`` of the function reads."""
+    if name.id not in values or _uses(function, name.id) != sum(
+            isinstance(n, ast.Name) and n.id == name.id for n in ast.walk(shapes)):
+        return []
+    return [s for s in ast.walk(function) if isinstance(s, ast.Assign) and s.value is values[name.id]
+            and isinstance(s.targets[0], ast.Name)]
 
 
 def _uses(function: Function, name: str) -> int:

@@ -23,6 +23,7 @@ from nki_mlir.migration.argument_facts import (
     returned_fact,
     unpassed_defaults,
 )
+from nki_mlir.migration.block_names import with_shared_names
 from nki_mlir.migration.calls import positional_names
 from nki_mlir.migration.engine_rows import values_of
 from nki_mlir.migration.expressions import MODULE, FunctionScope
@@ -38,6 +39,7 @@ from nki_mlir.migration.facts import (
     TileObject,
     join,
 )
+from nki_mlir.migration.fresh_products import without_spare_arguments
 from nki_mlir.migration.hoisted_counts import with_hoisted_counts
 from nki_mlir.migration.indices import MaskedTiles
 from nki_mlir.migration.inlined_helpers import (
@@ -380,8 +382,7 @@ class Kernels(RefusedConstructs):
             body = with_hoisted_counts(without_spare(body, self.vectors), self.vectors)
             body = without_addresses(body, self.addresses)
             self.retract_removals(body)
-            body = with_shared_conditions(body, self.added_conditions, self.shorter)
-            body = with_updates_in_place(body, self.nl, self.nisa)
+            body = self.shortened_body(body, tree)
             function = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                          params=self.annotations(parameters))
             if node.returns is not None and self.names.meaning(node.returns.annotation) in REMOVED_TYPES:
@@ -398,6 +399,17 @@ class Kernels(RefusedConstructs):
             self.address_functions |= self.addresses & {*self.functions, *self.host_functions, *self.allocators}
             self.returned, self.vectors, self.addresses = returned, vectors, addresses
         return function, result
+
+    def shortened_body(self, body: list[cst.BaseStatement], tree: ast.FunctionDef) -> list[cst.BaseStatement]:
+        """Return the new statements of a function without what a person would not write."""
+        body = with_shared_conditions(body, self.added_conditions, self.shorter)
+        body = with_updates_in_place(body, self.nl, self.nisa)
+        if not any(isinstance(n, ast.keyword) and n.arg == "accumulate" for n in ast.walk(tree)):
+            body = without_spare_arguments(body, self.nl, self.nisa)
+        old_names = {*tree_names(tree), *bound_names(tree), *self.globals, *(a.arg for a in parameters_of(tree.args))}
+        body, renamed = with_shared_names(body, old_names)
+        self.report.rename(renamed)
+        return body
 
     def readable_outside(self, tree: ast.FunctionDef, closure: Mapping[str, Fact] | None
                          ) -> tuple[dict[str, str], set[str], set[str]]:

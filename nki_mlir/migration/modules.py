@@ -30,7 +30,7 @@ from nki_mlir.migration.record_classes import record_classes
 from nki_mlir.migration.remaining_reads import reads
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_addresses import allocators
-from nki_mlir.migration.spare_imports import insert_import, without_spare_imports
+from nki_mlir.migration.spare_imports import first_import, insert_import, without_spare_imports
 from nki_mlir.migration.tile_classes import calls_language, is_tile_class, rewritable_classes, why_left
 
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
@@ -490,11 +490,7 @@ class Host(GridAxes):
                 missing.append(f"import {path}" if path == name else f"import {path} as {name}")
         if not missing:
             return updated_node
-        at = next((k for k, s in enumerate(updated_node.body) if isinstance(s, cst.SimpleStatementLine) and isinstance(
-            s.body[0], (cst.Import, cst.ImportFrom)) and "__future__" not in MODULE.code_for_node(s)), None)
-        if at is None:
-            at = 1 if updated_node.body and updated_node.get_docstring() else 0
-        body = list(updated_node.body)
+        at, body = first_import(updated_node.body), list(updated_node.body)
         for text in reversed(missing):
             insert_import(text, body, at)
         return updated_node.with_changes(body=body)

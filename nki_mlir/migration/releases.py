@@ -12,7 +12,7 @@ from nki_mlir.language.current import isa
 from nki_mlir.language.signatures.older_releases import MODULES, NEWEST, has_parameter
 from nki_mlir.language.signatures.table import RELEASES, releases_with
 from nki_mlir.migration.expressions import BUFFERS, MODULE
-from nki_mlir.migration.names import RENAMED, Names, children_of, unresolved
+from nki_mlir.migration.names import RENAMED, Names, unresolved
 from nki_mlir.migration.older_shapes import (
     EQUAL_COUNTS,
     EQUAL_RANKS,
@@ -25,6 +25,7 @@ from nki_mlir.migration.older_shapes import (
 from nki_mlir.migration.parameters import unique_numbers
 from nki_mlir.migration.python_trees import python_tree
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.returned_tensors import ReturnedTensors, returned_tensors
 from nki_mlir.migration.terms import factor
 from nki_mlir.migration.tree_transformer import TreeTransformer
 from nki_mlir.migration.unbound_calls import why_absent, why_unbound
@@ -433,8 +434,8 @@ class _Newest(TreeTransformer):
             parameters = parameters.with_changes(params=_positional(parameters), kwonly_params=(),
                                                  star_arg=cst.MaybeSentinel.DEFAULT)
         function = updated_node.with_changes(decorators=decorators, params=parameters)
-        returned = _returned(original_node)
-        changed = function.visit(_Shared(self.names, returned, self.nl)) if returned else function
+        returned = returned_tensors(original_node)
+        changed = function.visit(ReturnedTensors(self.names, returned, self.nl)) if returned else function
         assert isinstance(changed, cst.FunctionDef)
         if not changed.deep_equals(function):
             self._changed(original_node, "the results of the kernel move to nl.shared_hbm")
@@ -453,40 +454,6 @@ def _positional(parameters: cst.Parameters) -> list[cst.Param]:
     if not (isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.ParenthesizedWhitespace)):
         positional[-1] = last.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return positional
-
-
-def _returned(node: cst.FunctionDef) -> set[str]:
-    """Return the names that a function returns."""
-    names: set[str] = set()
-    pending: list[cst.CSTNode] = [node.body]
-    while pending:
-        pending_node = pending.pop()
-        if isinstance(pending_node, cst.Return) and pending_node.value is not None:
-            values = [pending_node.value]
-            if isinstance(pending_node.value, (cst.Tuple, cst.List)):
-                values = [e.value for e in pending_node.value.elements]
-            names |= {v.value for v in values if isinstance(v, cst.Name)}
-        elif not isinstance(pending_node, cst.FunctionDef | cst.BaseExpression):
-            pending += children_of(pending_node)
-    return names
-
-
-class _Shared(TreeTransformer):
-    """Moves the tensors of these names to memory that all cores of a launch see."""
-
-    def __init__(self, names: Names, returned: set[str], nl: str) -> None:
-        super().__init__()
-        self.names, self.returned, self.nl = names, returned, nl
-
-    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
-        """Rewrite ``out = nl.ndarray(..., buffer=nl.hbm)`` if the kernel returns ``out``."""
-        target, value = updated_node.targets[0].target, updated_node.value
-        if not (isinstance(target, cst.Name) and target.value in self.returned and isinstance(value, cst.Call)):
-            return updated_node
-        arguments = [a.with_changes(value=cst.parse_expression(f"{self.nl}.shared_hbm")) if a.keyword is not None
-                     and a.keyword.value == "buffer" and self.names.meaning(a.value) in ("nl.hbm", "nl.private_hbm")
-                     else a for a in value.args]
-        return updated_node.with_changes(value=value.with_changes(args=arguments))
 
 
 def keyword_argument(name: str, value: cst.BaseExpression) -> cst.Arg:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Records the changes by line, with the reason, and the lines that are left for a person."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, order=True)
@@ -49,6 +50,16 @@ class MigrationReport:
         """Remove the changes of a line that stays as it is; with ``ending``, those whose text ends so."""
         if not self.muted:
             self.entries = [e for e in self.entries if e.left or e.line != line or not e.text.endswith(ending)]
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give variables of the new text their new names in the entries of the attempt."""
+        if not names or self.muted:
+            return
+        pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+        renamed = {e: replace(e, text=pattern.sub(lambda match: names[match.group()], e.text))
+                   for e in (self.attempts[-1] if self.attempts else ())}
+        for entries in (self.entries, *self.attempts):
+            entries[:] = dict.fromkeys(renamed.get(e, e) for e in entries)
 
     def _add(self, entry: Entry) -> None:
         if self.muted:

@@ -7,6 +7,7 @@ standard library that only the old text read, such as ``partial`` of an allocato
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
@@ -79,6 +80,19 @@ def _without_spare(node: Node, names: Sequence[cst.ImportAlias],
     return node.with_changes(names=[*kept_names[:-1], last]) if len(kept_names) < len(names) else node
 
 
+def first_import(body: Sequence[cst.BaseStatement]) -> int:
+    """Return the index of the first import of a file; without one, that of the statement after the docstring."""
+    for k, statement in enumerate(body):
+        if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Import | cst.ImportFrom
+                                                                         ) and (
+                "__future__" not in MODULE.code_for_node(statement)):
+            return k
+    match body[:1]:
+        case [cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString())])]:
+            return 1
+    return 0
+
+
 def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) -> int:
     """Return the index at which to insert an import: that of a module of ``nki`` follows the imports of ``nki`` that
     sort before it, any other is at ``first``, but outside of the standard library behind that library's imports."""
@@ -87,9 +101,17 @@ def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) ->
     before = [k + 1 for k, line in enumerate(lines) if line.startswith("import nki") and line < text]
     if text.startswith("import nki.") and before:
         return max(before)
+    of_nki = [k for k, line in enumerate(lines) if re.match(r"(import|from) nki\b", line)]
+    if text.startswith("from nki.") and of_nki:
+        return of_nki[-1] + 1
+    if text == "import nki" and of_nki:
+        return of_nki[0]
     at = first
-    while not _is_of_standard_library(text) and at < len(lines) and _is_of_standard_library(lines[at]):
+    while at < len(lines) and _is_of_standard_library(lines[at]) and not (
+            _is_of_standard_library(text) and _sorted_by(text) < _sorted_by(lines[at])):
         at += 1
+    if _is_of_standard_library(text):
+        return at
     begins_group = first < at < len(lines) and lines[at].startswith(("import ", "from ")) and "\n" in (
         MODULE.code_for_node(body[at]).partition(lines[at])[0])
     return at + begins_group
@@ -98,11 +120,24 @@ def import_position(text: str, body: Sequence[cst.BaseStatement], first: int) ->
 def insert_import(text: str, body: list[cst.SimpleStatementLine | cst.BaseCompoundStatement], first: int) -> None:
     """Insert an import at its position, with an empty line between the standard library and other imports."""
     at = import_position(text, body, first)
-    body.insert(at, cst.parse_statement(text))
-    match body[at + 1:at + 2]:
-        case [cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom()], leading_lines=[]) as following] if (
-                _is_of_standard_library(text) and not _is_of_standard_library(MODULE.code_for_node(following))):
-            body[at + 1] = following.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+    statement = cst.parse_statement(text)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    match body[at:at + 1]:
+        case [cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom()], leading_lines=lines) as following]:
+            ends_group = _is_of_standard_library(text) and not _is_of_standard_library(
+                MODULE.code_for_node(following).strip())
+            begins_group = at == first or not ends_group
+            if lines and begins_group and not any(line.comment for line in lines):
+                statement, lines = statement.with_changes(leading_lines=lines), ()
+            if not lines and ends_group:
+                lines = [cst.EmptyLine(indent=False)]
+            body[at] = following.with_changes(leading_lines=lines)
+    body.insert(at, statement)
+
+
+def _sorted_by(line: str) -> tuple[bool, str]:
+    """Return the key by which imports of a group are sorted."""
+    return line.startswith("from"), line
 
 
 def _is_of_standard_library(line: str) -> bool:

@@ -483,5 +483,5 @@ class Statements(TileUpdates):
             return [f"{self.nisa}.dma_copy(dst={dst}, src={text})"]
         text, _ = self.operand(text, fact)
         if dst_fact.shape is not None and fact.shape is not None and len(dst_fact.shape) == len(fact.shape):
-            text = self.stretched(text, fact, dst_fact.shape)
+            text = self.stretched(text, fact, dst_fact.shape, dst)
         return [f"{self.nisa}.tensor_copy(dst={dst}, src={text})"]

@@ -17,7 +17,8 @@ from nki_mlir.migration.facts import PSUM, SBUF, Fact, MaskBound, MaskFact, Numb
 from nki_mlir.migration.language_calls import copy
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.reversed_axes import forwards, only_rows_backwards, reversed_tile, reverses_rows
-from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, part_of, render, span
+from nki_mlir.migration.view_parts import part_of
+from nki_mlir.migration.views import Integer, SubscriptText, bound_of, extents_of, is_backwards, render, span
 
 
 def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
@@ -201,7 +202,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     wide, narrow = target.shape, source.shape
     if wide is not None and narrow is not None and len(wide) == len(narrow):
         if any(n == "1" != w for n, w in zip(narrow, wide)):
-            text = calls.stretched(text, source, wide)
+            text = calls.stretched(text, source, wide, dst)
         is_less = any(1 < (terms.number(n) or 0) < (terms.number(w) or 0) for n, w in zip(narrow, wide))
         if is_less or not calls.counts().isdisjoint(narrow) or (
                 isinstance(value, cst.Name) and calls.masked.masks.get(value.value)):

@@ -66,7 +66,7 @@ class TileUpdates(FunctionCalls):
                 dst, dst_fact = self.shortened(dst, dst_fact, source)               # a mask has left a smaller tile
                 text, source = self.shortened(text, source, dst_fact)
                 rows = self.operand(dst, dst_fact)[0] if not write_back else rows
-                text = self.stretched(text, source, dst_fact.shape or ())
+                text = self.stretched(text, source, dst_fact.shape or (), rows)
             elif source.shape is not None and "1" in source.shape[1:]:
                 text = self.repeated_like(text, source, rows)
             if dst_fact.memory == PSUM and source.memory == PSUM and name not in NO_INSTRUCTION:

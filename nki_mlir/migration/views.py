@@ -5,13 +5,13 @@ A subscript is a list of items, one for each dimension: an ``Index``, a ``Part``
 integer, or a tile of row numbers. Masks shorten the axes of indices, and slices of the same length.
 """
 
-import ast
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import SBUF, Axis, IndexFact, MaskBound, MaskFact, Shape, TensorFact
+from nki_mlir.migration.view_parts import part_of
 
 
 class NotAView(Exception):
@@ -90,48 +90,6 @@ def _stop(start: str, size: str, step: str, dimension: str) -> str:
     stop = terms.add(last, "1")
     shorter = terms.simplified(stop)
     return shorter if len(shorter) <= len(stop) - (first is None) else stop
-
-
-def part_of(text: str, items: Sequence[str], integers: Collection[str] = ()) -> str:
-    """Return the subscript of a tensor or of a view by ``items``, one for each dimension. A dimension that the view has
-    completely gets its item in the view's subscript. ``integers``: variables that are not slices."""
-    items = list(items)
-    while items and items[-1] == ":":
-        items.pop()
-    if not items:
-        return text
-    node = None if terms.SIMPLE.match(text) else ast.parse(text, mode="eval").body
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute):
-        outer = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        elements = [ast.get_source_segment(text, element) or "" for element in outer]
-        is_slice = [isinstance(e, ast.Slice) or re.match(r"\w+\.ds\(", t) is not None for e, t in zip(outer, elements)]
-        position = 0
-        for item in items:
-            while position < len(outer) and (isinstance(outer[position], ast.Constant) or (
-                    any(is_slice) and _is_integer(outer[position], integers))):         # it has no dimension
-                position += 1
-            if item != ":":
-                if position < len(outer) and elements[position] != ":":
-                    break
-                elements[position:position + 1] = [item]
-            elif position == len(outer):
-                elements.append(":")
-            elif not is_slice[position]:
-                break
-            position += 1
-        else:
-            return f"{ast.unparse(node.value)}[{', '.join(elements)}]"
-    return f"{text}[{', '.join(items)}]"
-
-
-def _is_integer(node: ast.expr, integers: Collection[str]) -> bool:
-    """Return whether an expression consists of integers and operators."""
-    match node:
-        case ast.Name(id=name):
-            return name in integers
-        case ast.BinOp(left=left, right=right):
-            return _is_integer(left, integers) and _is_integer(right, integers)
-    return isinstance(node, ast.Constant)
 
 
 def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:

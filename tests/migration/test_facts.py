@@ -62,7 +62,8 @@ POINT, NUMBER, CAUSAL = IndexFact("i", (Axis("1", "0"),)), NumberFact("int"), Ma
 @pytest.mark.parametrize("other, joined", [
     (PLAIN, replace(PLAIN, part=True)),
     (replace(PLAIN, memory=PSUM, filled=False), replace(PLAIN, part=True, filled=False)),
-    (replace(PLAIN, shape=("128", "m")), replace(PLAIN, shape=None, part=True)),
+    (replace(PLAIN, shape=("128", "m")), replace(PLAIN, shape=("128", "?"), part=True)),
+    (replace(PLAIN, shape=("128", "m"), blocks=0), replace(PLAIN, shape=None, blocks=0, part=True)),
     (replace(PLAIN, shape=("128",)), replace(PLAIN, shape=None, part=True)),
     (replace(PLAIN, shape=None), replace(PLAIN, shape=None, part=True)),
     (replace(PLAIN, dtype="nl.int32"), replace(PLAIN, dtype="", part=True)),
@@ -144,7 +145,7 @@ def test_names_after_branches():
     first, second = {"a": NUMBER, "b": PLAIN, "c": PLAIN}, {"b": PLAIN, "c": NUMBER, "d": POINT}
     assert join_facts(first, second) == {"a": NUMBER, "b": PLAIN, "c": Unknown(), "d": POINT}
     cut = replace(PLAIN, shape=("128", "n2"))
-    assert join_facts({"b": cut}, {"b": PLAIN}) == {"b": replace(PLAIN, shape=None)}
+    assert join_facts({"b": cut}, {"b": PLAIN}) == {"b": replace(PLAIN, shape=("128", "?"))}
     assert join_facts({"b": cut}, {"b": PLAIN}, {"n2"}) == join_facts({"b": PLAIN}, {"b": cut}, {"n2"}) == {"b": PLAIN}
 
 

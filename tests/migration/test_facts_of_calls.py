@@ -55,7 +55,8 @@ def test_calls_show_the_shapes_that_an_inner_function_returns():
 
 def test_a_column_updates_a_tile_whose_shape_the_text_does_not_show():
     """It is repeated to the shape of the tile, which the new text reads."""
-    new = same_values(NORMALIZED.replace("nl.load(LOADED)", "unknown(x, i)").replace("@nki.jit\n", """def unknown(x, i):
+    new = same_values(NORMALIZED.replace("nl.load(LOADED), nl.load(x[i])", "nl.load(x[i]), unknown(x, i)").replace(
+        "@nki.jit\n", """def unknown(x, i):
     return nl.load(x[i]) if i < 2 else nl.load(x[0, :, 0:8])
 
 

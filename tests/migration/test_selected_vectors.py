@@ -67,12 +67,12 @@ def test_branches_assign_start_and_step():
 
 def test_a_mask_or_none_becomes_a_count():
     text = selecting(ROWS, "mask = (i * 128 + p < n) if n % 128 else None")
-    assert "        tile_rows = min(128, n - i * 128) if n % 128 else 128\n" in new_text(text)
+    assert "        num_rows = min(128, n - i * 128) if n % 128 else 128\n" in new_text(text)
     text = selecting(ROWS, "mask = None", "if n % 128:", "    mask = i * 128 + p < n")
     assert """        if n % 128:
-            tile_rows = min(128, n - i * 128)
+            num_rows = min(128, n - i * 128)
         else:
-            tile_rows = 128
+            num_rows = 128
         nl.store(""" in new_text(text)
 
 

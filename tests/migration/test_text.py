@@ -13,7 +13,7 @@ from nki_mlir.migration.modules import rewritten
 from nki_mlir.migration.names import parsed
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import without_spare_imports
-from nki_mlir.migration.views import part_of
+from nki_mlir.migration.view_parts import part_of
 from tests.migration.test_migration import loaded
 
 HEAD = """import neuronxcc.nki as nki
