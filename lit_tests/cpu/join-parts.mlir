@@ -77,3 +77,24 @@ func.func @tiles(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y"}, %z: mem
   memref.copy %row, %z : memref<512xf32, strided<[1], offset: 65024>, "sbuf"> to memref<512xf32, "hbm">
   return
 }
+
+// The addresses alone do not tell that the parts, which are rows, write no bytes that other parts read: the column that
+// a loop chooses might lie in another row. The computation stays as it is.
+// CHECK-LABEL: // @chosen(
+// CHECK:       //   nki_spread(add_64x256_float32_{{[0-9a-f]+}}, 2, 3, t, 262144, t, 262144, t + 4 * %{{[0-9]+}} + 1024, 262144)
+// ONE-LABEL:   // @chosen(
+// ONE:         //   nki_spread(add_64x256_float32_{{[0-9a-f]+}}, 2, 3, t, 262144, t, 262144, t + 4 * %{{[0-9]+}} + 1024, 262144)
+func.func @chosen(%t: memref<128x1024xf32, "hbm"> {nki.name = "t"}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c256 = arith.constant 256 : index
+  %c512 = arith.constant 512 : index
+  %left = memref.subview %t[0, 0] [128, 256] [1, 1] : memref<128x1024xf32, "hbm"> to memref<128x256xf32, strided<[1024, 1]>, "hbm">
+  scf.for %i = %c0 to %c512 step %c1 {
+    %first = arith.addi %i, %c256 : index
+    %columns = memref.subview %t[0, %first] [128, 256] [1, 1] : memref<128x1024xf32, "hbm"> to memref<128x256xf32, strided<[1024, 1], offset: ?>, "hbm">
+    linalg.add ins(%left, %left : memref<128x256xf32, strided<[1024, 1]>, "hbm">, memref<128x256xf32, strided<[1024, 1]>, "hbm">)
+               outs(%columns : memref<128x256xf32, strided<[1024, 1], offset: ?>, "hbm">)
+  }
+  return
+}

@@ -364,6 +364,23 @@ def test_large_operations__are_spread_over_the_threads(monkeypatch: pytest.Monke
     assert [function for function in functions if function in ("nki_spread", "nki_parallel")] == jobs
 
 
+@pytest.mark.parametrize("count", [40, 3])
+def test_spread_updates_of_chosen_columns__all_run(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Whether parts of an update in a loop touch each other's bytes is unknown where the loop chooses their columns."""
+    monkeypatch.setitem(PIPELINE, "spread-nests", "worth=1")
+
+    @nki.jit
+    def updated(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for i in nl.sequential_range(count):
+            tile[:, nl.ds(256 + i, 256)] = tile[:, 0:256] * 0.5
+        nl.store(out, tile)
+        return out
+    check(updated, numbers(128, 1024))
+    assert "nki_spread" in [instruction.function for instruction in assembly_of(updated).instructions]
+
+
 def test_constants__zeros_of_both_signs_and_nan_are_different_routines() -> None:
     @nki.jit
     def filled(x):

@@ -59,14 +59,17 @@ class JoinParts(FunctionPass, name="join-parts"):
 
     def jobs(self, run: Sequence[Spread | Allocate]) -> list["Job"]:
         """Divide consecutive nodes into jobs. Add the last computations first: each earlier one is divided along an
-        axis that fits those after it."""
+        axis that fits those after it. A computation whose parts may touch each other's bytes, as far as the addresses
+        tell, is alone."""
         jobs = [Job()]
         for node in reversed(run):
             if isinstance(node, Allocate):
                 jobs[-1].nodes.insert(0, node)
             elif len(jobs[-1].parts) == self.nests or not jobs[-1].prepend(node):
                 jobs.append(Job())
-                jobs[-1].prepend(node)
+                if not jobs[-1].prepend(node):
+                    jobs[-1].nodes.append(node)
+                    jobs.append(Job())
         return jobs[::-1]
 
 
