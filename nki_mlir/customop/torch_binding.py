@@ -17,6 +17,7 @@ from nki_mlir.customop.abi import DTYPES, PARAMETERS
 from nki_mlir.customop.library import DenseArray, Library, Operator
 from nki_mlir.customop.settings import current_engine
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.framework_tensors import refuse_freed
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,8 @@ def call(operator: Operator, arguments: Sequence[object]) -> object:
 
 
 def on_cpu(operator: Operator, arguments: Sequence[Any]) -> object:
-    """Run the operator on CPU tensors."""
+    """Run the operator on CPU tensors. Raise ``FreedTensor`` for one that lacks memory."""
+    refuse_freed([a for p, a in zip(operator.parameters, arguments) if p == "T"], f"operator {operator.name}")
     dense = [a.contiguous() if p == "T" else float(a) for p, a in zip(operator.parameters, arguments)]
     values = operator.values(dense, lambda tensor: tensor.data_ptr())
     shape, code = operator.infer(values)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.frameworks.torch_operator import PLAIN, TENSORS, FreedTensor, innermost
+from nki_mlir.frameworks.torch_operator import PLAIN, TENSORS, innermost
 from nki_mlir.language.arguments import ElementType, MaskedArgument
+from nki_mlir.language.framework_tensors import refuse_freed
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.scalar.dtypes import dtype_of
 
@@ -55,21 +56,13 @@ def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
             description = f"a quantized tensor of {t.dtype}"
             convert = "x.dequantize(), or x.int_repr() for its integers"
         else:
-            refuse_freed(t, kernel)
+            plain = innermost(t)
+            if type(plain) in TENSORS and torch._C._dispatch_keys(plain).raw_repr() == PLAIN:
+                refuse_freed([plain], f"kernel {kernel.__name__}")
             continue
         raise NotStrided(what=description, convert=convert, name=kernel.__name__).here()
     if torch._C._get_tracing_state() is not None:
         raise NotScripted(name=kernel.__name__).here()
-
-
-def refuse_freed(tensor: torch.Tensor, kernel: Kernel) -> None:
-    """Raise ``FreedTensor`` for a tensor whose storage has been resized to fewer bytes than its elements take."""
-    tensor = innermost(tensor)
-    if type(tensor) in TENSORS and torch._C._dispatch_keys(tensor).raw_repr() == PLAIN and tensor.numel():
-        last = tensor.storage_offset() + sum([(n - 1) * step for n, step in zip(tensor.shape, tensor.stride())])
-        size, needed = tensor.untyped_storage().nbytes(), (last + 1) * tensor.element_size()
-        if size < needed:
-            raise FreedTensor(name=kernel.__name__, size=size, needed=needed).here()
 
 
 def refuse_escaped(values: Iterable[object], kernel: Kernel) -> None:

@@ -28,9 +28,16 @@ from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
 from nki_mlir.frameworks.torch_values import TORCH_DTYPE
 from nki_mlir.graph.custom_call import KernelRecord
-from nki_mlir.language.argument_memory import ArgumentMemory, StridedMemory
+from nki_mlir.language.argument_memory import ArgumentMemory, RepeatedInTensor, StridedMemory
 from nki_mlir.language.arguments import BadArgument
-from nki_mlir.language.framework_tensors import FORWARD, REVERSE, NoDerivative, has_tangent, records
+from nki_mlir.language.framework_tensors import (
+    FORWARD,
+    REVERSE,
+    NoDerivative,
+    has_tangent,
+    records,
+    refuse_freed,
+)
 from nki_mlir.language.kernel import default_executor
 
 TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclasses: they may override operations
@@ -63,10 +70,11 @@ class OverlappingInGraph(NkiMlirError, RuntimeError):
     fix = "pass a copy of one of them, or call the kernel outside of the program"
 
 
-class FreedTensor(BadArgument):
-    message = "a tensor whose storage has {size} bytes is passed to kernel {name}; its elements take {needed}"
-    why = "untyped_storage().resize_() has freed its memory, as libraries do with parameters that they gather again"
-    fix = "call the kernel while the tensor has its memory, or on a copy"
+class UnmappedUpdate(BadArgument, RuntimeError):
+    message = ("torch.vmap maps a call of kernel {kernel}, which updates its parameter {name}, and that tensor is not "
+               "mapped")
+    why = "each part of the batch would update the same tensor"
+    fix = "map a tensor with a part for each call: x.expand(n, *x.shape).clone()"
 
 
 KEY = 64                        # characters of a callee's key; configs are longer
@@ -140,12 +148,12 @@ def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tens
 def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
     """Run ``nki::call_``: ``written`` has the tensors that the kernel updates, then those for its outputs."""
     callee = callee_named(kernel)
+    refuse_freed((*written, *tensors), f"kernel {callee.record.name}")
     if all([t.is_contiguous() for t in (*written, *tensors)]):
-        addresses = [address_of(t, callee) for t in (*written, *tensors)]
-        enter(callee, written, addresses)
+        enter(callee, written, [t.data_ptr() for t in (*written, *tensors)])
     else:
-        memory = ArgumentMemory(list(map(bits_of, (*written, *tensors))), names_of(callee.record))
-        updated = range(len(written))
+        arrays, updated = list(map(bits_of, (*written, *tensors))), range(len(written))
+        memory = ArgumentMemory(arrays, names_of(callee.record), of_torch=updated)
         memory.check(updated)
         enter(callee, written, [a.ctypes.data for a in memory.arrays])
         memory.write_back(updated)
@@ -157,14 +165,6 @@ def enter(callee: Callee, written: Sequence[torch.Tensor], addresses: Sequence[i
     layout = layout_of(callee)
     first = {"updated": 0, "results": len(written) - len(layout.results), "tensors": len(written)}
     callee.entry([addresses[first[group] + n] for group, n in layout.order])
-
-
-def address_of(tensor: torch.Tensor, callee: Callee) -> int:
-    """Return the address of a tensor's elements. Raise ``FreedTensor`` for a tensor without memory."""
-    address = tensor.data_ptr()
-    if not address and tensor.numel():
-        raise FreedTensor(name=callee.record.name, size=0, needed=tensor.numel() * tensor.element_size()).here()
-    return address
 
 
 def bits_of(tensor: torch.Tensor) -> np.ndarray:
@@ -184,8 +184,9 @@ def names_of(record: KernelRecord) -> list[str]:
 def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor]) -> None:
     """Call the kernel's entry on the tensors' memory; ``updated`` and ``results`` are contiguous."""
+    refuse_freed(tensors, f"kernel {callee.record.name}")
     groups = {"updated": updated, "tensors": [t.contiguous() for t in tensors], "results": results}
-    callee.entry([address_of(groups[group][n], callee) for group, n in layout_of(callee).order])
+    callee.entry([groups[group][n].data_ptr() for group, n in layout_of(callee).order])
 
 
 def allocate_results(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor
@@ -206,6 +207,7 @@ def update_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 def new_values(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
     """Run ``nki::updated``: return the updated values, then the new tensors, and write no operand."""
     callee = callee_named(kernel)
+    refuse_freed(written, f"kernel {callee.record.name}")
     values = [t.clone(memory_format=torch.contiguous_format) for t in written]
     new_results = allocate_results(layout_of(callee).results, written[0])
     run(callee, values, tensors, new_results)
@@ -220,15 +222,23 @@ def new_values_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[tor
 
 def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
     """Lower ``nki::call_`` to ``nki::updated`` and copies into the written tensors, which functionalization tracks.
-    Raise ``OverlappingInGraph`` if a written tensor overlaps another one."""
+    Raise ``OverlappingInGraph`` if a written tensor overlaps another one, ``RepeatedInTensor`` if its elements do."""
     record = callee_named(kernel).record
     count, names = len(record.form.aliases), names_of(record)
+    refuse_repeated(written, names)
     memory = [strided_memory(t) for t in (*written, *tensors)]
     for k, later in combinations(range(len(memory)), 2):
         if k < len(written) and memory[k][0] == memory[later][0] and memory[k][1].overlaps(memory[later][1]):
             raise OverlappingInGraph(kernel=record.name, name=names[k], other=names[later]).here()
     for tensor, new in zip(written, torch.ops.nki.updated(written[:count], tensors, kernel)):
         tensor.copy_(new)
+
+
+def refuse_repeated(written: Sequence[torch.Tensor], names: Sequence[str]) -> None:
+    """Raise ``RepeatedInTensor`` for a tensor to update of which elements share memory."""
+    for tensor, name in zip(written, names):
+        if strided_memory(tensor)[1].repeats:
+            raise RepeatedInTensor(name=name, shape=tuple(tensor.shape), strides=tensor.stride()).here()
 
 
 def strided_memory(tensor: torch.Tensor) -> tuple[int, StridedMemory]:
@@ -303,13 +313,14 @@ def has_derivatives(dtype: object) -> bool:
 def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int, kernel: str) -> list[torch.Tensor]:
     """Run the kernel on each of ``size`` parts of a batch. Tensors that are ``mapped`` have the batch as first axis."""
     callee = callee_named(kernel)
+    refuse_freed(tensors, f"kernel {callee.record.name}")
     layout, contiguous = layout_of(callee), [t.contiguous() for t in tensors]
     results = [(torch.zeros if zero else torch.empty)((size, *shape), dtype=dtype, device="cpu")
                for shape, dtype, zero in layout.results]
     pointers = []                   # for each slot of the entry, its first address and the bytes to the next part
     for group, n in layout.order:
         memory, steps = (contiguous[n], mapped[n]) if group == "tensors" else (results[n], True)
-        pointers.append((address_of(memory, callee), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
+        pointers.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
     for k in range(size):
         callee.entry([first + k * step for first, step in pointers])
     return results
@@ -355,10 +366,13 @@ def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: S
 
 def update_batched(info: Any, axes: Any, written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                    kernel: str) -> object:
-    """Batch an update (``vmap``): a call for each part, on views of the written tensors."""
-    if any(axis is None for axis in axes[0]):
-        raise RuntimeError("vmap: a kernel updates a tensor that is not mapped, once for each part of the batch; "
-                           "map the tensor as well, or expand and clone it for each part")
+    """Batch an update (``vmap``): a call for each part, on views of the written tensors. Raise ``UnmappedUpdate``, and
+    ``RepeatedInTensor`` where parts share memory."""
+    record = callee_named(kernel).record
+    for axis, name in zip(axes[0], names_of(record)):
+        if axis is None:
+            raise UnmappedUpdate(kernel=record.name, name=name).here()
+    refuse_repeated(written, names_of(record))
     for k in range(info.batch_size):
         def part(tensor: torch.Tensor, axis: int | None, k: int = k) -> torch.Tensor:
             return tensor if axis is None else tensor.select(axis, k)

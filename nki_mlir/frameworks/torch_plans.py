@@ -69,16 +69,20 @@ class PlannedCall:
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
+        self.sizes = [(t.element_size(), t.numel() * t.element_size()) for t in tensors]
         self.kernel, self.differentiable = kernel, differentiable(plan)
 
     def __call__(self, tensors: list[torch.Tensor]) -> object:
-        """Run the kernel and return its results; return ``NO_MEMORY`` if a tensor has none: it was freed, or stands for
-        zeros."""
+        """Run the kernel and return its results; return ``NO_MEMORY`` if a tensor lacks memory: it was freed, also in
+        part, or stands for zeros."""
         if self.updated:
             refuse_update([tensors[n] for n in self.updated], self.kernel)
         new_tensors = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
         arguments = tensors + new_tensors
+        for tensor, (itemsize, size) in zip(tensors, self.sizes):       # the tensors are contiguous
+            if tensor.storage_offset() * itemsize + size > tensor.untyped_storage().nbytes():
+                return NO_MEMORY
         addresses = [arguments[n].data_ptr() for n in self.order]
         if 0 in addresses:
             return NO_MEMORY

@@ -28,6 +28,13 @@ class RepeatedElements(BadArgument):
     fix = "pass an array that has memory for each element: np.array(x)"
 
 
+class RepeatedInTensor(RepeatedElements):
+    message = ("the kernel writes its parameter {name}, but elements of the tensor passed for it share memory "
+               "(shape {shape}, strides {strides})")
+    why = "expand and as_strided return tensors whose elements share memory"
+    fix = "pass a tensor that has memory for each element: x.contiguous(), which has the new values after the call"
+
+
 class OverlappingArguments(BadArgument):
     message = ("the kernel writes its parameter {name}, whose array overlaps the array of {other} with a shift, "
                "and at least one of the two is not C-contiguous")
@@ -82,11 +89,11 @@ def is_contiguous(array: np.ndarray) -> bool:
 
 class ArgumentMemory:
     """The arrays that the executor gets (``arrays``) for the arrays of a call. ``fits`` says whether it can use an
-    array without a copy."""
+    array without a copy, ``of_torch`` has the numbers of the arrays that view tensors of PyTorch."""
 
     def __init__(self, originals: Sequence[np.ndarray], names: Sequence[str],
-                 fits: Callable[[np.ndarray], bool] = is_contiguous) -> None:
-        self.originals, self.names = originals, names
+                 fits: Callable[[np.ndarray], bool] = is_contiguous, of_torch: Collection[int] = ()) -> None:
+        self.originals, self.names, self.of_torch = originals, names, of_torch
         self.overlaps: list[tuple[int, int]] = []
         self.copied = not all(map(fits, originals))
         if not self.copied:
@@ -107,11 +114,14 @@ class ArgumentMemory:
     def check(self, updated: Collection[int]) -> None:
         """Raise an error if an array with one of these numbers cannot be updated."""
         for number in updated:
-            if not self.originals[number].flags.writeable:
-                raise ReadOnlyArgument(name=self.names[number]).here()
-            if not self.originals[number].flags.c_contiguous and memory_of(self.originals[number]).repeats:
-                raise RepeatedElements(name=self.names[number], shape=self.originals[number].shape,
-                                       strides=self.originals[number].strides).here()
+            array, name = self.originals[number], self.names[number]
+            if not array.flags.writeable:
+                raise ReadOnlyArgument(name=name).here()
+            if not array.flags.c_contiguous and memory_of(array).repeats:
+                if number in self.of_torch:             # PyTorch counts strides in elements
+                    strides = tuple([step // array.itemsize for step in array.strides])
+                    raise RepeatedInTensor(name=name, shape=array.shape, strides=strides).here()
+                raise RepeatedElements(name=name, shape=array.shape, strides=array.strides).here()
         for pair in self.overlaps:
             for number, other in (pair, pair[::-1]):
                 if number in updated:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import nki_mlir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.language.arguments import leaves_of, values_of
+from nki_mlir.language.arguments import BadArgument, leaves_of, values_of
 
 # The class whose test is quicker comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
 TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array", "torch.fx": "Proxy"}
@@ -138,3 +138,26 @@ def has_tangent(tensors: Iterable[object]) -> bool:
 
 def refuse_gradient(name: str) -> NoReturn:
     raise NoDerivative(name=name, **REVERSE).here()
+
+
+class FreedTensor(BadArgument):
+    message = "a tensor whose storage has {size} bytes is passed to {callee}; its elements take {needed}"
+    why = "untyped_storage().resize_() has freed its memory, as libraries do with parameters that they gather again"
+    fix = "call it while the tensor has its memory, or with a copy that was made then"
+
+
+def refuse_freed(tensors: Iterable[Any], callee: str) -> None:
+    """Raise ``FreedTensor`` for a tensor of PyTorch in the CPU's memory whose storage has been resized to fewer bytes
+    than its elements take. ``callee`` names the kernel or operator."""
+    for tensor in tensors:
+        size, needed = tensor.untyped_storage().nbytes(), bytes_needed(tensor)
+        if size < needed:
+            raise FreedTensor(callee=callee, size=size, needed=needed).here()
+
+
+def bytes_needed(tensor: Any) -> int:
+    """Return how many bytes the storage of a tensor of PyTorch must have for all its elements."""
+    if not tensor.numel():
+        return 0
+    last = tensor.storage_offset() + sum([(n - 1) * step for n, step in zip(tensor.shape, tensor.stride())])
+    return int((last + 1) * tensor.element_size())

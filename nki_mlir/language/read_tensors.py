@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from nki_mlir.capture.mutable_state import ABSENT
+from nki_mlir.language.framework_tensors import bytes_needed
 
 LARGE = 1 << 24         # bytes: larger tensors are compared by address and PyTorch's count of changes
 # Methods and attributes that tell nothing about the values of the elements.
@@ -33,6 +34,8 @@ def state_of_tensor(tensor: Any) -> object:
         return ABSENT
     with torch._C.DisableTorchFunction():
         try:
+            if tensor.untyped_storage().nbytes() < bytes_needed(tensor):
+                return ABSENT
             steps = zip(tensor.shape, tensor.stride())
             about = str(tensor.dtype), tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
             count = 1 + sum([(extent - 1) * step for extent, step in steps]) if tensor.numel() else 0

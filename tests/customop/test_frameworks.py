@@ -8,6 +8,7 @@ from nki_mlir import customop
 from nki_mlir.customop.faults import CheckFailed, Leaked
 from nki_mlir.customop.library import WrongArgumentDtype
 from nki_mlir.customop.torch_binding import NotDifferentiable
+from nki_mlir.language.framework_tensors import FreedTensor
 from tests.customop.conftest import SOURCES
 
 
@@ -56,6 +57,18 @@ def test_eager__on_strided_and_empty_tensors(torch, spread):
     x = torch.arange(120, dtype=torch.float32).reshape(10, 12)
     assert np.array_equal(spread(x.t(), 0), expected(x.t().contiguous().numpy()))
     assert spread(torch.empty(0, 3), 0).shape == (0, 3)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("size", [0, 1599])
+def test_eager__on_a_tensor_that_lost_its_memory(torch, spread, size):
+    x = torch.ones(20, 20)
+    x.untyped_storage().resize_(size)
+    text = f"a tensor whose storage has {size} bytes is passed to operator spread; its elements take 1600"
+    with pytest.raises(FreedTensor, match=text):
+        spread(x, 0)
+    with pytest.raises(FreedTensor, match=text):
+        torch.compile(lambda x: spread(x, 0), backend="aot_eager", fullgraph=True)(x)
 
 
 @pytest.mark.torch

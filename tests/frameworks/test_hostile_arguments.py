@@ -13,9 +13,11 @@ jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
 jnp = jax.numpy
 
 from nki_mlir.capture.locations import is_toolchain  # noqa: E402
+from nki_mlir.capture.mutable_state import ABSENT  # noqa: E402
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.language.current import language as nl  # noqa: E402
 from nki_mlir.language.current import nki  # noqa: E402
+from nki_mlir.language.read_tensors import state_of_tensor  # noqa: E402
 
 from ..caught_errors import error_of  # noqa: E402
 
@@ -40,6 +42,12 @@ def added(x, y):
 @nki.jit
 def updated(x):
     nl.store(x, nl.add(nl.load(x), 1))
+    return x
+
+
+@nki.jit
+def updated_by(x, y):
+    nl.store(x, nl.add(nl.load(x), nl.load(y)))
     return x
 
 
@@ -148,6 +156,15 @@ def freed(size: int, *shape: int) -> torch.Tensor:
     return tensor
 
 
+def freed_behind(view: Callable[[torch.Tensor], torch.Tensor], size: int, dtype: torch.dtype = torch.float32
+                 ) -> torch.Tensor:
+    """Return a view of a matrix that has lost its memory after the first ``size`` bytes."""
+    matrix = torch.ones(8, 8, dtype=dtype)
+    result = view(matrix)
+    matrix.untyped_storage().resize_(size)
+    return result
+
+
 def fake() -> torch.Tensor:
     from torch._subclasses.fake_tensor import FakeTensorMode
     with FakeTensorMode():
@@ -167,6 +184,8 @@ def with_warnings_off(create: Callable[[], torch.Tensor]) -> torch.Tensor:
         return create()
 
 
+REPEATED = ("the kernel writes its parameter x, but elements of the tensor passed for it share memory (shape {}, strides {}); "
+            "pass a tensor that has memory for each element: x.contiguous(), which has the new values after the call")
 T = torch.ones(4, 8)
 OF_TORCH = {
     "complex": (lambda: incremented(T.to(torch.complex64)), "two tensors of float32"),
@@ -176,10 +195,25 @@ OF_TORCH = {
     "a number": (lambda: incremented(torch.tensor(3.0)), "argument x of kernel incremented is an array without dimensions"),
     "empty": (lambda: incremented(torch.ones(4, 0)), "a tile of shape [4, 0] has an empty dimension; give each dimension"),
     "freed": (lambda: incremented(freed(0)), "a tensor whose storage has 0 bytes is passed to kernel incremented; its "
-                                             "elements take 128; call the kernel while the tensor has its memory"),
+                                             "elements take 128; call it while the tensor has its memory, or"),
     "freed, updated": (lambda: updated(freed(0)), "a tensor whose storage has 0 bytes is passed to kernel updated"),
     "freed, in parts": (lambda: torch.vmap(incremented)(freed(0, 3, 4, 8)), "a tensor whose storage has 0 bytes"),
-    "freed in part": (lambda: incremented.on("interpreter")(freed(4)), "a tensor whose storage has 4 bytes is passed"),
+    "freed in part": (lambda: incremented(freed(124)),
+                      "a tensor whose storage has 124 bytes is passed to kernel incremented; its elements take 128; call it "
+                      "while the tensor has its memory, or with a copy that was made then"),
+    "freed in part, beside": (lambda: added(T, freed(64)), "a tensor whose storage has 64 bytes is passed to kernel added"),
+    "freed in part, updated": (lambda: updated(freed(1)), "a tensor whose storage has 1 byte is passed to kernel updated"),
+    "freed in part, by name": (lambda: incremented(x=freed(64)), "a tensor whose storage has 64 bytes is passed"),
+    "freed in part, transposed": (lambda: incremented(freed_behind(lambda x: x.t(), 252)),
+                                  "storage has 252 bytes is passed to kernel incremented; its elements take 256"),
+    "freed in part, rows": (lambda: incremented(freed_behind(lambda x: x[2:6], 191)),
+                            "storage has 191 bytes is passed to kernel incremented; its elements take 192"),
+    "freed in part, parts": (lambda: torch.vmap(incremented)(freed(128, 3, 4, 8)), "its elements take 384"),
+    "freed in part, interpreter": (lambda: incremented.on("interpreter")(freed(4)), "storage has 4 bytes is passed"),
+    "freed in part, simulated": (lambda: nki.simulate(incremented)(freed(64)),
+                                 "a tensor whose storage has 64 bytes is passed to a kernel; its elements take 128"),
+    "freed in part, bfloat16": (lambda: nki.simulate(incremented)(freed_behind(lambda x: x, 127, torch.bfloat16)),
+                                "a tensor whose storage has 127 bytes is passed to a kernel; its elements take 128"),
     "fake beside real": (lambda: added(T, fake()), "kernel added is called with fake tensors, which have no values, and"),
     "masked": (lambda: incremented(with_warnings_off(lambda: torch.masked.masked_tensor(T, T.bool()))),
                "a masked tensor is passed to kernel incremented; kernels read dense tensors of numbers; convert it first"),
@@ -188,7 +222,15 @@ OF_TORCH = {
                         "kernel incremented is called with a tensor of a torch.vmap that has ended; return the tensor"),
     "left torch.vmap, by name": (lambda: incremented(x=left_vmap()), "a tensor of a torch.vmap that has ended"),
     "requires grad": (lambda: incremented(torch.ones(4, 8, requires_grad=True)), "a tensor that requires grad"),
-    "repeated elements": (lambda: updated(torch.ones(1, 8).expand(4, 8)), "elements of the array passed for it share"),
+    "repeated elements": (lambda: updated(torch.ones(1, 8).expand(4, 8)), REPEATED.format((4, 8), (0, 1))),
+    "repeated elements, simulated": (lambda: nki.simulate(updated)(torch.ones(1, 8).expand(4, 8)),
+                                     REPEATED.format((4, 8), (0, 1))),
+    "elements that overlap": (lambda: updated(torch.ones(16).as_strided((4, 8), (2, 1))), REPEATED.format((4, 8), (2, 1))),
+    "repeated parts": (lambda: torch.vmap(updated)(torch.ones(1, 4, 8).expand(3, 4, 8)),
+                       REPEATED.format((3, 4, 8), (0, 8, 1))),
+    "not mapped": (lambda: torch.vmap(updated_by, (None, 0))(torch.ones(4, 8), torch.ones(3, 4, 8)),
+                   "torch.vmap maps a call of kernel updated_by, which updates its parameter x, and that tensor is not mapped; "
+                   "map a tensor with a part for each call: x.expand(n, *x.shape).clone()"),
     "masked array": (lambda: added(T, np.ma.masked_array(ONES, mask=True)), "a masked array is passed to a kernel"),
     "objects": (lambda: added(T, np.array([[object()]])), "its elements are Python objects, and have to be numbers"),
     "byte order": (lambda: added(T, ONES.astype(">f4")), "float32 in the byte order of this machine is one"),
@@ -206,13 +248,50 @@ def test_arguments_of_torch(name):
     assert text in described(call), "the second call has a memo"
 
 
-def test_a_compiled_program_reads_no_freed_memory():
+@pytest.mark.parametrize("size", [0, 127])
+@pytest.mark.parametrize("kernel", [incremented, updated])
+def test_a_compiled_program_reads_no_freed_memory(kernel, size):
     x = torch.ones(4, 8)
-    compiled = torch.compile(incremented, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(lambda x: kernel(x) * 1, backend="aot_eager", fullgraph=True)
     assert np.array_equal(values(compiled(x)), ONES * 2)
-    x.untyped_storage().resize_(0)
-    with pytest.raises(NkiMlirError, match="a tensor whose storage has 0 bytes is passed to kernel incremented"):
+    x.untyped_storage().resize_(size)
+    with pytest.raises(NkiMlirError, match=f"a tensor whose storage has {size} bytes is passed to kernel {kernel.__name__}"):
         compiled(x)
+
+
+def test_a_program_of_values_refuses_repeated_elements():
+    compiled = torch.compile(updated, backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="the kernel writes its parameter x, but elements of the tensor passed for it"):
+        compiled(torch.ones(1, 8).expand(4, 8))
+
+
+def test_memory_that_comes_back_is_read_again():
+    x = torch.ones(4, 8)
+    for size in (64, 128):
+        x.untyped_storage().resize_(size)
+        if size == 64:
+            assert "storage has 64 bytes" in described(lambda: incremented(x))
+        else:
+            x.fill_(3)
+            assert np.array_equal(values(incremented(x)), ONES * 4)
+
+
+SCALES = torch.arange(1.0, 5.0)
+
+
+@nki.jit
+def scaled_by_a_kept_tensor(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), float(SCALES[1])))
+    return out
+
+
+def test_kept_tensors_without_memory_are_not_compared(monkeypatch):
+    """Python reads the tensor, which PyTorch refuses, not the toolchain's search for changes of its contents."""
+    monkeypatch.setattr(f"{__name__}.SCALES", SCALES.clone())
+    assert np.array_equal(values(scaled_by_a_kept_tensor(T)), ONES * 2)
+    SCALES.untyped_storage().resize_(8)
+    assert state_of_tensor(SCALES) is ABSENT
 
 
 RIGHT_IN_TORCH = {

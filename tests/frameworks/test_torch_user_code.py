@@ -16,6 +16,7 @@ from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
 from nki_mlir.frameworks.torch_plans import UpdatesWithGradient  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
+from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.framework_tensors import NoDerivative  # noqa: E402
 from nki_mlir.language.read_tensors import TensorsRead, state_of_tensor  # noqa: E402
 
@@ -112,7 +113,7 @@ def test_vmap__updates_each_part(compiled):
 
 
 def test_vmap__of_an_update_of_what_is_not_mapped():
-    with pytest.raises(RuntimeError, match="updates a tensor that is not mapped"):
+    with pytest.raises(BadArgument, match="kernel add_rows, which updates its parameter table, and that tensor is not mapped"):
         torch.vmap(lambda row: kernels.add_rows(A.clone(), row))(torch.stack([A[:8], B[:8]]))
 
 

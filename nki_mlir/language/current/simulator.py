@@ -201,7 +201,8 @@ def framework(value: object) -> str | None:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Return a tensor of any framework as a NumPy array, which shares its memory if possible."""
+    """Return a tensor of any framework as a NumPy array, which shares its memory if possible. Raise ``FreedTensor`` for
+    a tensor of PyTorch that lacks memory."""
     array: np.ndarray
     match framework(value):
         case "torch":
@@ -212,6 +213,7 @@ def to_numpy(value: Any) -> np.ndarray:
                 array = bits.numpy().view(dtype_of(str(tensor.dtype).removeprefix("torch.")).numpy)
             else:
                 array = tensor.numpy()
+            framework_tensors.refuse_freed([tensor], "a kernel")
         case "jax":
             array = np.array(value)
         case _:
@@ -267,7 +269,8 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
     """Simulate a bound call operation by operation, and return its results."""
     tensors = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in tensors]
-    memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)
+    memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable,
+                            [k for k, g in enumerate(tensors) if framework(g) == "torch"])
     working = memory.arrays
 
     core: Callable[..., EagerCore] = EagerCore
