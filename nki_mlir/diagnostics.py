@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from string import Formatter
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple
 
 from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.files import is_known_source
@@ -198,15 +198,6 @@ class NkiMlirError(Exception):
     def __repr__(self) -> str:
         """Return the text that frameworks show of an error that they wrap in another one."""
         return f"{type(self).__name__}({self.headline!r}, {self.code!r})"
-
-
-def refuse(kind: type[NkiMlirError], **values: object) -> NoReturn:
-    """Raise an error at the kernel's line. Use it in functions that torch.compile traces: Dynamo cannot create our
-    errors, so it calls this function while it traces."""
-    raise kind(**values).here()
-
-
-refuse._dynamo_marked_constant = True           # type: ignore[attr-defined]
 
 
 class KernelError(NkiMlirError, SyntaxError):

@@ -21,7 +21,7 @@ import torch
 
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.wrapping import name_of
-from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, refuse, warn_once
+from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, warn_once
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
@@ -50,6 +50,7 @@ from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_in_cache
 from nki_mlir.language.framework_tensors import NoDerivative, records, refuse_gradient, refuse_mixed
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.traced_errors import refuse, traced_as_constant
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
@@ -267,6 +268,7 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     return call.runs[run_key], call
 
 
+@traced_as_constant
 def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str, Any], identity: str,
                 positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
                 recorded: bool) -> Plan:
@@ -277,16 +279,11 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], fields: dict[str
     ``recorded`` tells whether some tensor requires grad; exported programs are not checked for it.
     """
     kernel = cls(func, specializations=_captures(func), **fields)
-    positional, named = with_objects(positional), with_objects(named)
-    try:
-        plan, call = plan_of(kernel, positional, named, kinds)
-        compile_again_when_changed(func, call.seen)
-        if recorded and not torch.compiler.is_exporting() and differentiable(plan) and not plan[1]:
-            refuse_gradient(kernel.__name__)
-        return plan
-    except NkiMlirError as error:
-        error.at = outside_torch(error.at, kernel)
-        raise
+    plan, call = plan_of(kernel, with_objects(positional), with_objects(named), kinds)
+    compile_again_when_changed(func, call.seen)
+    if recorded and not torch.compiler.is_exporting() and differentiable(plan) and not plan[1]:
+        refuse_gradient(kernel.__name__)
+    return plan
 
 
 def compile_again_when_changed(func: Callable[..., object], state_at_capture: ClosureState) -> None:
@@ -319,9 +316,6 @@ def compile_again_when_changed(func: Callable[..., object], state_at_capture: Cl
 def settings() -> tuple[object, ...]:
     """Return the settings of the environment that decide how a call runs."""
     return EXECUTOR.raw(), TARGET.raw(), LEVEL.raw()
-
-
-plan_traced._dynamo_marked_constant = True          # type: ignore[attr-defined]
 
 
 @lru_cache(MOST)

@@ -39,6 +39,7 @@ from nki_mlir.language.framework_tensors import (
     refuse_freed,
 )
 from nki_mlir.language.kernel import default_executor
+from nki_mlir.language.traced_errors import passed_on
 
 TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclasses: they may override operations
 PLAIN = torch._C._dispatch_keys(torch.empty(0)).raw_repr()         # keys of tensors whose values are those in memory
@@ -220,6 +221,7 @@ def new_values_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[tor
         written[0].new_empty(shape, dtype=dtype) for shape, dtype, _ in layout_of(callee_named(kernel)).results]
 
 
+@passed_on
 def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
     """Lower ``nki::call_`` to ``nki::updated`` and copies into the written tensors, which functionalization tracks.
     Raise ``OverlappingInGraph`` if a written tensor overlaps another one, ``RepeatedInTensor`` if its elements do."""
@@ -257,6 +259,7 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
+@passed_on
 @without_internal_frames
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
     """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where derivatives would
@@ -364,6 +367,7 @@ def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: S
     return [m.unflatten(0, (info.batch_size, size)) for m in results], [0] * len(results)
 
 
+@passed_on
 def update_batched(info: Any, axes: Any, written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                    kernel: str) -> object:
     """Batch an update (``vmap``): a call for each part, on views of the written tensors. Raise ``UnmappedUpdate``, and

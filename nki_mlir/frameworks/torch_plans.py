@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nki_mlir.diagnostics import LEVEL, NkiMlirError, refuse
+from nki_mlir.diagnostics import LEVEL, NkiMlirError
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frameworks.registry import C_ENTRY
 from nki_mlir.frameworks.torch_operator import TENSORS, callee_named, layout_of, watched
@@ -22,6 +22,7 @@ from nki_mlir.language.arguments import values_of
 from nki_mlir.language.call_cache import CachedCall, constant, defaults_of
 from nki_mlir.language.framework_tensors import records
 from nki_mlir.language.kernel import Kernel
+from nki_mlir.language.traced_errors import refuse
 
 # The plan of a call: the operator's ``kernel``; the indices of the call's tensors that the kernel updates, and of the
 # others; shape, dtype and "starts from zero" of each new tensor; the source of each result, ("tensor", n) if the kernel

@@ -8,10 +8,10 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from nki_mlir.diagnostics import refuse
 from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.functions import nc, spmd_dim
+from nki_mlir.language.traced_errors import refuse
 
 
 class BadExtent(BadArgument):

@@ -17,6 +17,7 @@ from nki_mlir.capture.errors import NoRoomForTensor
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
 from nki_mlir.language.results import warn_left_out
+from nki_mlir.language.traced_errors import traced_as_constant
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.scalar.sums import in_device_order
 
@@ -248,6 +249,7 @@ def plugin_executor(extension: extensions.Extension) -> "Callable[[Captured, tup
     return checked
 
 
+@traced_as_constant                 # torch.compile traces kernel.on(executor)
 def check_executor(on: str) -> None:
     """Raise ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
     if not isinstance(on, str):
@@ -256,7 +258,6 @@ def check_executor(on: str) -> None:
         raise UnknownExecutor(name=f"named '{on}'", more="".join(f", {name}" for name in plugin_executors)).here()
 
 
-check_executor._dynamo_marked_constant = True   # type: ignore[attr-defined] # torch.compile traces kernel.on(executor)
 
 class UnknownExecutor(NkiMlirError, ValueError):
     code = "NKI-EXECUTOR"

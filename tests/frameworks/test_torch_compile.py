@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels in torch.compile and torch.export."""
 
+import traceback
 import warnings
 
 import numpy as np
@@ -8,9 +9,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from nki_mlir.capture.locations import is_toolchain  # noqa: E402
+from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
+from nki_mlir.dialects.verifier import OutOfBounds  # noqa: E402
 from nki_mlir.frameworks.torch import SymbolicShapeWarning  # noqa: E402
+from nki_mlir.frameworks.torch_operator import OverlappingInGraph  # noqa: E402
+from nki_mlir.language.arguments import ElementType  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
+from nki_mlir.language.launch_grid import BadExtent  # noqa: E402
 
 from . import kernels  # noqa: E402
 from .test_torch import Added, equal  # noqa: E402
@@ -23,7 +30,8 @@ BACKENDS = ["eager", "aot_eager"]
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh(monkeypatch):
+    monkeypatch.delenv("NKI_MLIR_TRACEBACK", raising=False)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
 
@@ -245,9 +253,108 @@ MISTAKES = {
 def test_compile__errors_of_a_call_have_their_text(mistake):
     function, text = MISTAKES[mistake]
     for _ in range(2):
-        with pytest.raises(Exception, match="error: ") as error:
-            compiled(function, "eager")(A)
-        assert text in str(error.value) and "\n  fix: " in str(error.value)
+        error = traced_error(lambda: compiled(function, "eager")(A))
+        assert text in str(error) and "\n  fix: " in str(error)
+        in_kernel = mistake in ("None", "in the kernel")
+        assert error.at.file == (kernels.__file__ if in_kernel else __file__)
+        assert in_kernel or function.__code__.co_firstlineno <= error.at.line <= function.__code__.co_firstlineno + 1
+
+
+def traced_error(call):
+    """Return the error of a compiled function. It is of our class, and its traceback has neither frames of the toolchain
+    nor of Dynamo's tracing."""
+    with pytest.raises(NkiMlirError) as caught:
+        call()
+    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert not [file for file in files if is_toolchain(file)]
+    assert [file for file in files if "torch" in file and "tests" not in file] == [torch._dynamo.eval_frame.__file__]
+    assert "torch" not in type(caught.value).__module__ or type(caught.value).__module__.startswith("nki_mlir")
+    return caught.value
+
+
+def called_by_another(a):
+    doubled = a * 2
+    return kernels.scaled(
+        doubled.to(torch.complex64), 2.0)
+
+
+@nki.jit
+def divided(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * (1 // (x.shape[0] - x.shape[0])))
+    return out
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile__errors_are_those_of_the_kernel(backend, fullgraph):
+    def run(function, *tensors):
+        torch._dynamo.reset()
+        return torch.compile(function, backend=backend, fullgraph=fullgraph)(*tensors)
+    error = traced_error(lambda: run(lambda a: called_by_another(a) + 1, A))
+    first = called_by_another.__code__.co_firstlineno
+    assert type(error) is ElementType
+    assert str(error) == (
+        f"{__file__}:{first + 2}:5: error: a tensor of dtype torch.complex64 is passed to a kernel: complex64 is not an "
+        f"element type; the device has no complex numbers: pass the real and the imaginary part as two arrays of float32 "
+        f"[NKI-ARGUMENT]\n  {first + 2} |     return kernels.scaled(\n      |     ^^^^^^^^^^^^^^^^^^^^^^\n"
+        "  fix: pass its real part and its imaginary part as two tensors of float32")
+    with pytest.raises(ZeroDivisionError, match="integer division or modulo by zero") as zero:
+        run(divided, A)
+    assert __file__ in [frame.filename for frame in traceback.extract_tb(zero.value.__traceback__)]
+    if backend == "aot_eager":
+        error = traced_error(lambda: run(lambda a: kernels.add_rows(a, a[4:12]), A.clone()))
+        assert type(error) is OverlappingInGraph and error.at.file == __file__
+
+
+def test_compile__the_traceback_may_be_full(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_TRACEBACK", "full")
+    with pytest.raises(BadExtent, match="must be a positive integer, got 0") as caught:
+        compiled(lambda a: kernels.add[0](a, a), "eager")(A)
+    assert [f for f in traceback.extract_tb(caught.value.__traceback__) if is_toolchain(f.filename)]
+
+
+def test_compile__without_a_class_that_dynamo_passes_on(monkeypatch):
+    """PyTorch 2.6 has no such class; the text of our error is part of Dynamo's."""
+    monkeypatch.delattr("torch._dynamo.exc.ShortenTraceback")
+    with pytest.raises(torch._dynamo.exc.InternalTorchDynamoError, match=r"BadExtent: .* error: an extent of a launch grid"):
+        compiled(lambda a: kernels.add[0](a, a), "eager")(A)
+
+
+class Unusual(Exception):
+    """An exception that cannot be created from its ``args``, and that no class may derive from."""
+
+    def __new__(cls, first, second):
+        return super().__new__(cls)
+
+    def __str__(self):
+        return "unusual"
+
+    def __init_subclass__(cls):
+        raise TypeError("no subclasses")
+
+
+@nki.jit
+def unusual(x):
+    raise Unusual(1, 2)
+
+
+def test_compile__passes_exceptions_of_any_class_on():
+    with pytest.raises(Unusual, match="^unusual$"):
+        compiled(unusual, "eager")(A)
+
+
+def test_export__of_a_mistake_in_the_kernel():
+    """``torch.export`` does not ask for the error itself; what it raises is of both classes and has the same text."""
+    class Mistake(torch.nn.Module):
+        def forward(self, a):
+            return kernels.add[2](a, a[:5])
+    with pytest.raises(OutOfBounds) as caught:
+        torch.export.export(Mistake(), (A,), strict=True)
+    assert isinstance(caught.value, torch._dynamo.exc.ShortenTraceback)
+    shown = "".join(traceback.format_exception_only(caught.value))
+    assert f"{kernels.__file__}:22:44: error: Out-of-bound access for tensor `b` on dimension 0: index range [0, 31] " in shown
+    assert "fix: " in shown and "None" not in shown
 
 
 @pytest.mark.share(3)

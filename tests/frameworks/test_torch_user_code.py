@@ -191,8 +191,9 @@ def test_functional_gradients_in_a_program__are_an_error_and_not_zero(differenti
         return Product.apply(a, B).sum()
     torch._dynamo.reset()
     close(differentiate(loss)(A), B)
-    with pytest.raises(Exception, match="differentiates kernel named_results in a program of"):
+    with pytest.raises(Exception, match="differentiates kernel named_results in a program of") as error:
         torch.compile(differentiate(loss), backend="eager", fullgraph=True)(A)
+    assert "fix: differentiate with backward() or torch.autograd.grad there, or call torch.func.grad without" in str(error.value)
 
 
 def test_functional_gradients_in_a_program__of_other_tensors():

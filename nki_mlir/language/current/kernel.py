@@ -50,6 +50,7 @@ from nki_mlir.language.launch_grid import check_depth, cores_of, refuse_function
 from nki_mlir.language.launching import MODES, Decorators, takes_kernel
 from nki_mlir.language.results import BadResult, Traced, is_complete, traced
 from nki_mlir.language.specialization import Specialization
+from nki_mlir.language.traced_errors import traced_as_constant
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
@@ -59,12 +60,10 @@ ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # the folder to w
 C = TypeVar("C", bound="Kernel")
 
 
+@traced_as_constant                 # torch.compile traces kernel[cores]
 def launch_cores(platform: str) -> int:
     """Return the most cores on which a machine launches a kernel."""
     return machine_named(platform).launch_cores
-
-
-launch_cores._dynamo_marked_constant = True     # type: ignore[attr-defined] # torch.compile traces kernel[cores]
 
 
 @takes_attributes
