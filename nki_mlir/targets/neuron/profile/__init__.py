@@ -7,13 +7,14 @@
 The page contains everything that it needs: style, scripts, the charting library, the document.
 """
 
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from nki_mlir.alone import uncollected
 from nki_mlir.diagnostics import NkiMlirError, value_text
@@ -61,6 +62,8 @@ def check_folder(folder: str | Path) -> Path:
         path = Path(folder)
         if b"\0" in os.fsencode(path):
             raise TypeError
+        if not os.fspath(folder):                   # a variable that is not set, not the current folder
+            raise ProfileFolder(folder="''", reason="the name is empty").here()
     except (TypeError, UnicodeEncodeError):
         raise ProfileFolder(folder=value_text(folder, repr), reason="it is not a path").here() from None
     try:
@@ -80,23 +83,27 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
 
 
 def write_profile_files(texts: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Write all files of a profile into a folder, or none of them and raise ``ProfileFolder``. Without files, folders
-    that did not exist are removed again."""
-    written: list[Path] = []
+    """Write all files of a profile into a folder, or none of them and raise ``ProfileFolder``: files of an earlier
+    profile then stay as they are, and folders that did not exist are removed again."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_file(folder / name, text)
-            written.append(folder / name)
+        with TemporaryDirectory(prefix=".profile.", dir=folder) as unfinished:
+            for name, text in texts.items():
+                write_file(Path(unfinished) / name, text)
+                if (folder / name).is_dir():
+                    raise IsADirectoryError(errno.EISDIR, f"{name} is a directory")
+            for name, text in texts.items():
+                if (folder / name).is_symlink():                # to a file that may be on another device
+                    write_file(folder / name, text)
+                else:
+                    os.replace(Path(unfinished) / name, folder / name)
     except OSError as error:
-        for file in written:
-            file.unlink()
         with suppress(OSError):                 # inner folders first; a folder may not exist, or contain files
             for path in new:
                 path.rmdir()
         raise ProfileFolder(folder=str(folder), reason=error.strerror).here() from None
-    return written
+    return [folder / name for name in texts]
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.targets.neuron import profile as profile_package
-from nki_mlir.targets.neuron.profile import check_folder, document, profile_of, write_profile
+from nki_mlir.targets.neuron.profile import check_folder, document, profile_of, write_profile, write_profile_files
 from nki_mlir.targets.neuron.profile.document import covered, document_of, with_merged_neighbors
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Occupant, _Memory, levels
 from nki_mlir.targets.neuron.profile.summary import show
@@ -181,6 +181,38 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         f"{__file__}:{at.line}:9: error: a profile cannot be written into {tmp_path}/file/below: Not a directory "
         f"[NKI-PROFILE-FOLDER]\n  {at.line} | {line}\n  {' ' * len(str(at.line))} |         {'^' * len(line.strip())}\n"
         "  fix: name a directory that can be written to; it is created if it does not exist")
+
+
+def test_write__to_an_empty_name(tmp_path, monkeypatch):
+    """An empty name comes from a variable that is not set; files in the current folder are not what the user meant."""
+    monkeypatch.chdir(tmp_path)
+    for write in (check_folder, lambda name: write_profile({}, name)):
+        with pytest.raises(NkiMlirError, match="a profile cannot be written into '': the name is empty"):
+            write("")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name, reason", [("trace.json.gz", "trace.json.gz is a directory"),
+                                          ("profile.html", "profile.html is a directory")])
+def test_write__keeps_an_earlier_profile(tmp_path, name, reason):
+    """All files are replaced, or none: the later ones cannot be."""
+    (tmp_path / "profile.json").write_text("earlier")
+    (tmp_path / name).mkdir()
+    with pytest.raises(NkiMlirError, match=f"cannot be written into {tmp_path}: {reason}"):
+        write_profile_files({"profile.json": "new", "trace.json.gz": b"", "profile.html": ""}, tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["profile.json", name])
+    assert (tmp_path / "profile.json").read_text() == "earlier"
+    (tmp_path / name).rmdir()
+    files = write_profile_files({"profile.json": "new", "trace.json.gz": b"1", "profile.html": "2"}, tmp_path)
+    assert [file.read_bytes() for file in files] == [b"new", b"1", b"2"] and len(list(tmp_path.iterdir())) == 3
+
+
+def test_write__through_a_link(tmp_path):
+    (tmp_path / "kept").write_text("old")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "profile.json").symlink_to(tmp_path / "kept")
+    write_profile_files({"profile.json": "new"}, tmp_path / "folder")
+    assert (tmp_path / "kept").read_text() == "new" and (tmp_path / "folder" / "profile.json").is_symlink()
 
 
 def test_source_is_that_of_the_file(profile):
