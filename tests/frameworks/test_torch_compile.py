@@ -340,7 +340,7 @@ def unusual(x):
 
 
 def test_compile__passes_exceptions_of_any_class_on():
-    with pytest.raises(Unusual, match="^unusual$"):
+    with pytest.raises(Unusual, match=r"^unusual$"):
         compiled(unusual, "eager")(A)
 
 

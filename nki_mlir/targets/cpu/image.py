@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_mlir import cache_entries
 from nki_mlir.bindings import Module, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.op import REGISTRY
@@ -23,7 +24,7 @@ from nki_mlir.targets.runtime.object_file import NotLoadable
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes
 SITE_BITS, MOST_EXCESS = 15, 65535      # in a status: the bits of the failed check's number, and the largest excess
-MOST_BYTES = object_cache.MOST_BYTES >> 4
+MOST_BYTES = cache_entries.MOST_BYTES >> 4
 
 # A target is a function of the machine by name, a constant by number, or a routine by the key of its batch, the number
 # of functions in the batch, and its index among them.

@@ -9,17 +9,13 @@ bindings and of the host.
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from nki_mlir.bindings import ir
-from nki_mlir.cache_entries import read_entry, write_entry
+from nki_mlir.cache_entries import MOST_BYTES, SUFFIX, read_entry, write_entry
 from nki_mlir.files import private_folder
 from nki_mlir.targets.runtime import host
-
-MOST_BYTES = 256 << 20
-SUFFIX = ".object"
 
 
 def folder() -> Path | None:
@@ -67,50 +63,11 @@ def entry(key: str) -> Path | None:
 def find(key: str) -> bytes | None:
     """Return the content of a key, if the cache has it."""
     file = entry(key)
-    if file is None:
-        return None
-    content = read_entry(file, MOST_BYTES)
-    if content is None:
-        return None
-    try:
-        os.utime(file)                          # marks the entry as used: entries without recent uses are removed first
-    except OSError:
-        pass
-    return content
+    return None if file is None else read_entry(file, MOST_BYTES)
 
 
 def store(key: str, content: bytes) -> None:
     """Add an entry. If the cache cannot be written to, nothing happens."""
     file = entry(key)
-    if file is None:
-        return
-    write_entry(file, content)
-    if file.name[:2] == "00":               # about one of 256 new entries checks the size of the cache
-        try:
-            make_room(file.parent)
-        except OSError:
-            pass
-
-
-def make_room(cache_folder: Path, most: int = MOST_BYTES) -> None:
-    """Remove the least recently used entries if all together are larger than ``most`` bytes."""
-    oldest_first = sorted(entries(cache_folder))
-    total = sum(size for _, size, _ in oldest_first)
-    for _, size, file in oldest_first:
-        if total <= most:
-            return
-        file.unlink(missing_ok=True)
-        total -= size
-
-
-def entries(cache_folder: Path) -> Iterator[tuple[int, int, Path]]:
-    """Yield (time of last use, bytes, file) of each entry, including entries that a process left unfinished.
-
-    Skip entries that another process removes meanwhile.
-    """
-    for file in cache_folder.glob(f"*{SUFFIX}*"):
-        try:
-            status = file.stat()
-        except OSError:
-            continue
-        yield status.st_mtime_ns, status.st_size, file
+    if file is not None:
+        write_entry(file, content)

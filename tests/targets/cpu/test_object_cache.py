@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nki_mlir import cache_entries, diagnostics
 from nki_mlir.cache_entries import digest_of
+from nki_mlir.files import shown
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.cpu import routines
@@ -162,16 +165,27 @@ def test_entry__that_is_no_file_of_the_cache_is_replaced(cached: Path, make) -> 
     assert all(file.is_file() and not file.is_symlink() and 0 < file.stat().st_size < 1 << 20 for file in files)
 
 
-def test_entry__whose_name_a_directory_has_is_compiled_in_each_process(cached: Path) -> None:
+@pytest.mark.parametrize("content", [False, True], ids=["empty", "with a file"])
+def test_entry__whose_name_a_directory_has(cached: Path, content: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty directory is replaced; for another one the code is compiled in each process, which is said once."""
+    monkeypatch.setattr(diagnostics, "shown", {})
     add_three(X)
-    files = list(cached.iterdir())
+    files = sorted(cached.iterdir())
     for file in files:
         file.unlink()
         file.mkdir()
+        if content:
+            (file / "kept").touch()
     descriptors = len(os.listdir("/proc/self/fd"))
-    np.testing.assert_array_equal(add_three(X), X + 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        np.testing.assert_array_equal(add_three(X), X + 3)
+        np.testing.assert_array_equal(add_three(X), X + 3)
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert sorted(cached.iterdir()) == sorted(files) and all(file.is_dir() for file in files)
+    assert sorted(cached.iterdir()) == files and [file.is_dir() for file in files] == [content] * len(files)
+    texts = [f"a folder has the name of a cache's entry, {shown(file)}, whose content is built again in each process; remove "
+             "the folder" for file in files]
+    assert sorted(str(warning.message) for warning in caught) == (sorted(texts) if content else [])
 
 
 def test_entry__with_a_valid_digest_that_is_no_object_is_compiled_again(cached: Path) -> None:
@@ -232,29 +246,6 @@ def test_folder__in_the_home(cached: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert list((cached.parent / "kept" / "objects").glob("*.object")) and not cached.exists()
 
 
-def test_room__goes_to_what_was_used_last(tmp_path: Path) -> None:
-    for age, name in enumerate("abcd"):
-        file = tmp_path / f"{name}.object"
-        file.write_bytes(bytes(100))
-        os.utime(file, (1000 - age, 1000 - age))
-    (tmp_path / "other").write_bytes(bytes(1000))
-    left = tmp_path / ".d.object.0123456789abcdef"          # by a process that ended while it wrote
-    left.write_bytes(bytes(100))
-    os.utime(left, (900, 900))
-    object_cache.make_room(tmp_path, most=250)
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object", "other"]
-
-
-@pytest.mark.parametrize("most, remaining", [(400, "abcd"), (399, "abc"), (300, "abc"), (100, "a"), (99, ""), (0, "")])
-def test_room__is_exactly_what_is_allowed(tmp_path: Path, most: int, remaining: str) -> None:
-    for age, name in enumerate("abcd"):
-        file = tmp_path / f"{name}.object"
-        file.write_bytes(bytes(100))
-        os.utime(file, (1000 - age, 1000 - age))
-    object_cache.make_room(tmp_path, most=most)
-    assert sorted(f.name for f in tmp_path.iterdir()) == [f"{name}.object" for name in remaining]
-
-
 @pytest.mark.parametrize("size", [1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
 @pytest.mark.parametrize("data", [0, 5])
 def test_map_sections__has_pages_for_all_bytes(size: int, data: int) -> None:
@@ -268,27 +259,15 @@ def test_map_sections__has_pages_for_all_bytes(size: int, data: int) -> None:
     assert entry % PAGE == 0
 
 
-def test_room__that_another_process_makes_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for age, name in enumerate("abcd"):
-        file = tmp_path / f"{name}.object"
-        file.write_bytes(bytes(100))
-        os.utime(file, (1000 - age, 1000 - age))
-    listed = [*object_cache.entries(tmp_path)]
-    monkeypatch.setattr(object_cache, "entries", lambda where: iter(listed))
-    (tmp_path / "d.object").unlink()                        # the other process removed it after this one listed it
-    object_cache.make_room(tmp_path, most=250)
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object"]
-
-
-def test_room__is_checked_by_one_of_256_new_entries(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room__is_made_by_one_of_256_new_entries(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks: list[Path] = []
-    monkeypatch.setattr(object_cache, "make_room", checks.append)
+    monkeypatch.setattr(cache_entries, "make_room", checks.append)
     keys = [f"{number}" for number in range(1_500)]
     first = [key for key in keys if (file := object_cache.entry(key)) is not None and file.name.startswith("00")]
     assert 0 < len(first) < 20
     for key in [*first, *keys[:20]]:
         object_cache.store(key, b"code")
-    assert checks == [cached] * len([*first, *({*keys[:20]} & {*first})])
+    assert checks == [cached.parent] * len([*first, *({*keys[:20]} & {*first})])
 
 
 def test_description__sources_and_host_are_in_the_name(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
