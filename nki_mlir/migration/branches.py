@@ -3,12 +3,12 @@
 
 import ast
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import reduce
 
 import libcst as cst
 
-from nki_mlir.migration.facts import Fact, NumberFact, TensorFact, Unknown, join
+from nki_mlir.migration.conditional_expressions import with_equal_sizes
+from nki_mlir.migration.facts import Fact, NumberFact, Unknown, join
 from nki_mlir.migration.names import parsed
 from nki_mlir.migration.run_time_loops import RunTimeLoops
 from nki_mlir.migration.selected_vectors import Selections, selected_names, with_assignments
@@ -18,17 +18,6 @@ def join_facts(first: Mapping[str, Fact], second: Mapping[str, Fact], counts: Co
     """Return the facts after one of two branches. A name that only one of them binds has the fact of that branch."""
     return {**first, **second,
             **{n: join(*with_equal_sizes(first[n], second[n], counts)) for n in first if n in second}}
-
-
-def with_equal_sizes(first: Fact, second: Fact, counts: Collection[str]) -> tuple[Fact, Fact]:
-    """Return the facts about two tiles, of which a mask has cut one to a number among ``counts``, with the sizes of the
-    uncut one. Operations that read the tile under this mask read the same part of both."""
-    if not (isinstance(first, TensorFact) and isinstance(second, TensorFact)
-            and first.shape and second.shape and len(first.shape) == len(second.shape)):
-        return first, second
-    pairs = [(y, y) if x in counts and y != "1" else (x, x) if y in counts and x != "1" else (x, y)
-             for x, y in zip(first.shape, second.shape)]
-    return (replace(first, shape=tuple(x for x, _ in pairs)), replace(second, shape=tuple(y for _, y in pairs)))
 
 
 def pattern_names(pattern: cst.MatchPattern) -> set[str]:

@@ -12,10 +12,7 @@ from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import Expressions, LeftForAPerson
 from nki_mlir.migration.facts import (
     Axis,
-    BufferFact,
     Comparison,
-    ComputedPart,
-    Dtype,
     Fact,
     IndexFact,
     Items,
@@ -29,7 +26,6 @@ from nki_mlir.migration.facts import (
     TensorFact,
     TileObject,
     Unknown,
-    depends_on_index,
     join,
 )
 from nki_mlir.migration.names import Names, Substitution
@@ -37,14 +33,7 @@ from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.reversed_axes import forwards, reverses_rows
 from nki_mlir.migration.selected_counts import expanded, may_be_none
-from nki_mlir.migration.selected_vectors import (
-    SELECTED,
-    NotSelectable,
-    Selections,
-    assigned_names,
-    conditional,
-    selected,
-)
+from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import SubscriptText, extents_of, render
 
 Comprehension = cst.ListComp | cst.DictComp | cst.GeneratorExp
@@ -147,7 +136,7 @@ class Indices(Expressions):
 
     def bound(self, axis: int, rank: int, low: str, count: str, extent: str) -> MaskBound:
         """Return the bound of an axis of ``extent`` elements."""
-        text = expanded(count, self.scope.counts)
+        text = expanded(count, {name: text for text, name in self.scope.counts.items()})
         is_empty = may_be_none(text, self.loop_starts, self.loop_stops, self.program_names)
         return MaskBound(axis - rank, low, count, rank, extent if is_empty else "")
 
@@ -328,97 +317,6 @@ class Indices(Expressions):
         self.prelude[-1] += [f"{name} = {'{}' if is_dictionary else '[]'}", "\n".join(lines)]
         self.report.changed(self.line, "the comprehension becomes a loop, because kernels have no comprehensions")
         return self.new(name, Many(fact, is_dictionary))
-
-    def selection(self, result: OperationText) -> TensorFact:
-        """Return the fact of a result, with the elements that the operation computes; a subclass knows them."""
-        return result.fact
-
-    def visit_IfExp(self, node: cst.IfExp) -> bool:
-        """Rewrite the parts one by one: statements that a part needs in front are executed under the condition."""
-        return False
-
-    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """Rewrite a conditional expression, as an ``if`` before the statement if one value needs statements."""
-        test, parts, facts = self.rewritten(original_node.test), [], []
-        for value in (original_node.body, original_node.orelse):
-            self.prelude.append([])
-            part = self.rewritten(value)
-            result = self.result(part)
-            facts.append(self.fact(part) if result is None else self.selection(result))
-            if result is not None and (result.condition or result.part or not result.expression):
-                text = ""
-            else:
-                text = self.text(part) if isinstance(facts[-1], TensorFact) else self.code(part)
-            parts.append((part, text, self.prelude.pop()))
-        first, second = facts
-        fact = join(first, second) if isinstance(first, TensorFact) and isinstance(second, TensorFact) else (
-            first if first == second or isinstance(first, TensorFact) else second)
-        if isinstance(fact, TensorFact) and not (isinstance(first, TensorFact) and isinstance(second, TensorFact)):
-            fact = replace(fact, selection=fact.selection and ComputedPart())
-        if isinstance(first, Dtype | BufferFact) and first != second:
-            fact = Fact()
-        if isinstance(fact, BufferFact) and parts[0][1] == parts[1][1]:         # both have been at addresses
-            return parts[0][0]
-        if first != second and (depends_on_index(first) or depends_on_index(second)):
-            if (chosen_value := self._for_default(original_node)) is not None:
-                return self.rewritten(chosen_value)
-            return self._selected_vector(original_node, test, parts)
-        if first != second and isinstance(fact, IndexFact):
-            chosen = f"({parts[0][1]} if {self.text(test)} else {parts[1][1]})"
-            fact = IndexFact(chosen, ()) if all(text for _, text, _ in parts) else Fact()
-        if not any(statements or not text for _, text, statements in parts):
-            changed = original_node.with_changes(test=test, body=parts[0][0], orelse=parts[1][0])
-            return self.with_fact(changed, fact)
-        name = self.target or self.fresh_name("chosen")
-        branches = []
-        for part, text, statements in parts:
-            self.prelude.append(statements)
-            result = self.result(part)
-            assigned = [f"{name} = {text}"] * (text != name) if text or result is None else [
-                self.without_marks(written) for written in self.allocated(name, result)]
-            branches.append("".join(f"    {line}\n" for statement in (*self.prelude.pop(), *assigned)
-                                    for line in statement.split("\n")))
-        self.prelude[-1].append(f"if {self.text(test)}:\n{branches[0]}else:\n{branches[1].rstrip()}")
-        self.report.changed(self.line, "the conditional expression becomes an if: its values take several instructions")
-        return self.new(name, fact)
-
-    def _for_default(self, node: cst.IfExp) -> cst.BaseExpression | None:
-        """Return the value that ``p is None`` selects for a parameter that no call passes, where nothing has assigned
-        it; None if the node has another test."""
-        match node.test:
-            case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(
-                    operator=cst.Is() | cst.IsNot() as operator, comparator=cst.Name(value="None"))]) if (
-                        name in self.scope.absent and name not in self.scope.versions and self.scope.repeats < 2):
-                return node.body if isinstance(operator, cst.Is) else node.orelse
-        return None
-
-    def _selected_vector(self, node: cst.IfExp, test: cst.BaseExpression,
-                         parts: Sequence[tuple[cst.BaseExpression, str, list[str]]]) -> cst.BaseExpression:
-        """Return a conditional expression whose value is one of two index vectors or masks. Statements in front assign
-        the numbers in which these differ."""
-        assigned = [assigned_names(statements) for _, _, statements in parts]
-        facts = [self.fact(part) for part, _, _ in parts]
-        if any(names is None for names in assigned) or self.inline:
-            self.reject(SELECTED)
-        if not any(isinstance(fact, MaskFact | Items) for fact in facts):
-            facts = [self.as_index(part) for part, _, _ in parts]
-        first, second = ({**names} for names in assigned if names is not None)
-        selections = Selections(self.fresh_name, first, second)
-        try:
-            fact = selected(facts[0], facts[1], selections.select)
-        except NotSelectable:
-            self.reject(SELECTED)
-        names = dict.fromkeys([*selections.statements[0], *selections.statements[1]])
-        self.prelude[-1] += [f"{n} = {text}" for values in (first, second) for n, text in values.items()
-                             if n not in names]
-        condition = self.text(test)
-        for name in names:
-            values = [side.get(name) or before[name] for side, before in zip(selections.statements, (first, second))]
-            self.prelude[-1].append(f"{name} = {conditional(condition, *values)}")
-        self.vectors |= {*names}
-        self.scope.facts |= dict.fromkeys(names, NumberFact())
-        self.scope.counts = {text: n for text, n in self.scope.counts.items() if n not in names}
-        return self.with_fact(node.with_changes(), fact)
 
     def element(self, fact: Fact) -> Fact:
         """Return the facts about an element that an iteration over a value yields."""

@@ -24,9 +24,8 @@ ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, as
 FUNCTIONS = {"min": min, "max": max}
 
 
-def expanded(text: str, counts: Mapping[str, str]) -> str:
-    """Return a text in which the texts of counts replace their names; ``counts`` has the names by text."""
-    texts = {name: count for count, name in counts.items()}
+def expanded(text: str, texts: Mapping[str, str]) -> str:
+    """Return a text in which the texts of counts replace their names; ``texts`` has the texts by name."""
     for _ in range(len(texts)):
         new = re.sub(r"\b[A-Za-z_]\w*\b", lambda m: f"({texts[m[0]]})" if m[0] in texts else m[0], text)
         if new == text:

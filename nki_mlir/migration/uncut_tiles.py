@@ -13,8 +13,8 @@ from dataclasses import replace
 import libcst as cst
 
 from nki_mlir.migration import terms
+from nki_mlir.migration.conditional_expressions import ConditionalExpressions
 from nki_mlir.migration.facts import ComputedPart, IndexFact, MaskFact, TensorFact
-from nki_mlir.migration.indices import Indices
 from nki_mlir.migration.names import nodes_of
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.views import Integer, Item, Part, masked
@@ -25,7 +25,7 @@ class NeedsUncutTiles(Exception):
     the tile keeps them."""
 
 
-class UncutTiles(Indices):
+class UncutTiles(ConditionalExpressions):
     """The part of the rewriter for these tiles. ``callers`` has the functions that are being rewritten."""
 
     callers: Sequence[str] = ()
