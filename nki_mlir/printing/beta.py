@@ -13,10 +13,12 @@ from inspect import Parameter, signature
 from math import prod
 
 from nki_mlir.language.beta import isa, language
+from nki_mlir.language.entries import REGULAR
 from nki_mlir.machine import Machine
 from nki_mlir.printing.beta_operands import BetaOperand, Tensors, index_vector, is_tile, operand
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.tile_text import dtype_text, shape_text
+from nki_mlir.scalar.dtypes import DType
 
 IMPORTS = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
 ELEMENTWISE = ("data", "data1", "data2", "src", "on_true_tile", "on_true", "on_false", "predicate", "data0")
@@ -77,6 +79,17 @@ def defined_tile(line: str, tensors: Tensors) -> tuple[str, tuple[int, ...]] | N
     in_psum = value.startswith("nisa.nc_matmul(") or (
         value.startswith("nisa.nc_transpose(") and "engine=nisa.engine.tensor" in value)
     return (name, shape) if region == ("nl.psum" if in_psum else "nl.sbuf") else None
+
+
+def psum_fill(line: str, tensors: Tensors) -> tuple[str, str] | None:
+    """Return the name of a tile in PSUM that a line fills completely, and the line of the function that allocates and
+    fills it."""
+    filled = re.fullmatch(r"(\w+)\[\.\.\.\] = nisa\.memset\((\([\d, ]+\)), ([^,()]+), (nl\.\w+)\)", line)
+    if filled is None or filled[1] not in tensors or tensors[filled[1]].region != "nl.psum":
+        return None
+    name, shape, value, dtype = filled.groups()
+    function, number = ("zeros", "") if float(value) == 0 and value[0] != "-" else ("full", f", {value}")
+    return name, f"{name} = nl.{function}({shape}{number}, dtype={dtype}, buffer=nl.psum)"
 
 
 def _function(call: ast.Call) -> tuple[str, str]:
@@ -163,11 +176,22 @@ def _instruction(name: str, target: BetaOperand, keywords: Keywords, tensors: Te
     arguments = [f"{p}={v}" for p, v in shown.items()]
     if "dst" in parameters:
         return f"nisa.{name}({', '.join([f'dst={target}', *arguments])})"
-    moved = keywords.get("data", keywords.get("src"))
-    keeps = name in OF_DTYPE_OF_DATA and moved is not None and operand(moved, tensors).dtype is target.dtype
-    if "dtype" in parameters and not keeps:
+    if "dtype" in parameters and not _is_default_dtype(name, target.dtype, keywords, tensors):
         arguments.append(f"dtype={dtype_text(target.dtype)}")
     return _assigned(target, f"nisa.{name}({', '.join(arguments)})", accumulates == "True")
+
+
+def _is_default_dtype(name: str, dtype: DType, keywords: Keywords, tensors: Tensors) -> bool:
+    """Return whether the result of a function has a dtype if the call names none."""
+    if name in OF_DTYPE_OF_DATA:
+        moved = keywords.get("data", keywords.get("src"))
+        return moved is not None and operand(moved, tensors).dtype is dtype
+    entry = REGULAR.get(name)
+    if entry is not None and entry.dtype is not None:
+        return entry.dtype is dtype
+    parameters = ("data1", "data2") if name == "tensor_tensor" else () if entry is None else entry.tiles
+    tiles = [operand(keywords[p], tensors) for p in parameters if p in keywords and is_tile(keywords[p], tensors)]
+    return dtype.is_float and bool(tiles) and all(tile.dtype is dtype for tile in tiles)
 
 
 def _in_shape_of_beta(name: str, target: BetaOperand, keywords: Keywords, tensors: Tensors
@@ -178,6 +202,10 @@ def _in_shape_of_beta(name: str, target: BetaOperand, keywords: Keywords, tensor
         case "tensor_reduce":
             data, axes = operand(keywords["data"], tensors), ast.literal_eval(keywords["axis"])
             axes = axes if isinstance(axes, list) else [axes]
+            if all(n == 1 or k in axes for k, n in enumerate(data.shape) if k) and len(data.shape) > 2:
+                row = data.shaped((data.shape[0], prod(data.shape[1:])))
+                if row is not None and not re.search(r"nl\.arange\(|\.reshape\(", str(row)):
+                    return _fitted(target, (data.shape[0], 1)), {"data": str(row), "axis": "1"}
             kept_shape = tuple(n for k, n in enumerate(data.shape) if k not in axes)
             return _fitted(target, kept_shape if len(kept_shape) > 1 else (*kept_shape, 1)), {}
         case "tensor_partition_reduce":
@@ -191,8 +219,12 @@ def _in_shape_of_beta(name: str, target: BetaOperand, keywords: Keywords, tensor
             moving = moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving
             return (_fitted(target, (stationary.shape[1], *moving.shape[1:])),
                     {"stationary": str(stationary), "moving": str(moving)})
-        case "dma_transpose" if "axes" in keywords:
-            source, rank = operand(keywords["src"], tensors), len(ast.literal_eval(keywords["axes"]))
+        case "nc_transpose":
+            source = operand(keywords["data"], tensors)
+            return target, {"data": str(source.shaped((source.shape[0], prod(source.shape[1:]))) or source)}
+        case "dma_transpose":
+            source = operand(keywords["src"], tensors)
+            rank = len(ast.literal_eval(keywords["axes"])) if "axes" in keywords else 2
             of_tiles = rank == 2 < len(source.shape)            # a tile in an array of tiles
             return target, {"src": str(_matrix(source))} if of_tiles else {}
         case "local_gather":
@@ -228,12 +260,17 @@ def _fitted(tile: BetaOperand, shape: tuple[int, ...]) -> BetaOperand:
 
 
 def _paired(operands: Sequence[BetaOperand]) -> list[BetaOperand]:
-    """Return the operands of an elementwise function in one shape."""
-    for shape in dict.fromkeys([*(o.shape for o in operands), *(o.squeezed for o in operands)]):
-        fitted = [o.shaped(shape) for o in operands]
-        if all(o is not None for o in fitted):
-            return [o for o in fitted if o is not None]
-    return [_fitted(o, operands[0].shape) for o in operands]
+    """Return the operands of an elementwise function in one shape: the one with the fewest index vectors, then the
+    fewest reshapes."""
+    shapes = dict.fromkeys([*(o.shape for o in operands), *(o.squeezed for o in operands)])
+    in_shapes = [[o.shaped(shape) for o in operands] for shape in shapes]
+    fitting = [[o for o in fitted if o is not None] for fitted in in_shapes if None not in fitted]
+    if not fitting:
+        return [_fitted(o, operands[0].shape) for o in operands]
+
+    def forms(fitted: Sequence[BetaOperand]) -> list[int]:
+        return [sum(str(o).count(form) for o in fitted) for form in ("nl.arange(", ".reshape(")]
+    return min(fitting, key=forms)
 
 
 def _assigned(target: BetaOperand, value: str, adds: bool = False) -> str:

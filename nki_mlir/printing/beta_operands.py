@@ -4,11 +4,12 @@
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import prod
 from typing import Protocol
 
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.tile_text import shape_text
+from nki_mlir.printing.tile_text import shape_text, subscript_text
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 
@@ -80,27 +81,26 @@ class BetaOperand:
                     return None
                 parts.append((start, steps))
             last = len(parts) - 1
-            shown = [index_vector(start, steps, shape) for start, steps in parts]
+            vectors = [index_vector(start, steps, shape) for start, steps in parts]
             if any(n == 1 for n in shape):              # vectors of all axes, too, that have one element
                 start, steps = parts[last]
-                shown[last] = index_vector(start, steps, shape, keep_all=True)
+                vectors[last] = index_vector(start, steps, shape, keep_all=True)
             if remaining_axes:
                 return None
-        return replace(self, text=f"{self.table}[{', '.join(shown)}]", shape=shape, indexed=True, box=())
+            shown = ", ".join(vectors)
+        return replace(self, text=f"{self.table}[{shown}]", shape=shape, indexed=True, box=())
 
-    def _squeezed_text(self, shape: tuple[int, ...]) -> list[str] | None:
-        shown, axes_left = [], list(shape)
-        for (start, count, _, text), remaining in zip(self.box, range(len(self.box), 0, -1)):
-            if axes_left and axes_left[0] == count and (count > 1 or len(axes_left) == remaining
-                                                        or len(axes_left) > sum(
-                    c > 1 for _, c, _, _ in self.box[-remaining:])):
-                shown.append(text)
-                axes_left.pop(0)
-            elif count == 1:
-                shown.append(start)
-            else:
-                return None
-        return None if axes_left else shown
+    def _squeezed_text(self, shape: tuple[int, ...]) -> str | None:
+        """Return the subscript where numbers pick axes of one element that the shape has not: rather those of a
+        position than complete ones, and never partitions."""
+        single = [k for k, (_, count, _, _) in enumerate(self.box) if count == 1 and (k or self.in_hbm)]
+        picked_axes = [axes for axes in combinations(single, max(0, len(self.box) - len(shape)))
+                       if tuple(count for k, (_, count, _, _) in enumerate(self.box) if k not in axes) == shape]
+        if not picked_axes:
+            return None
+        picked = min(picked_axes, key=lambda axes: sum(self.box[k][3] == ":" for k in axes))
+        parts = [start if k in picked else text for k, (start, _, _, text) in enumerate(self.box)]
+        return subscript_text(parts, picked)
 
     @property
     def assigned(self) -> str:
@@ -190,8 +190,10 @@ def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
     match item:
         case ast.Call(args=[start, count]):
             return ast.unparse(start), ast.literal_eval(count), 1
-        case ast.Slice(lower=None, upper=None):
-            return "0", extent, 1
+        case ast.Slice(upper=None, lower=lower, step=step):
+            first = 0 if lower is None else ast.literal_eval(lower)
+            step_number = 1 if step is None else ast.literal_eval(step)
+            return str(first), -(-(extent - first) // step_number), step_number
         case ast.Slice(lower=ast.expr() as lower, upper=ast.expr() as upper, step=step):
             step_number = ast.literal_eval(step) if step is not None else 1
             low, high = linear(lower), linear(upper)
@@ -251,13 +253,18 @@ def _split(offset: ast.expr, row: int) -> tuple[str, str]:
     return tuple(linear_text({f: c for f, c in form.items() if c}) for form in (rows, remainders))       # type: ignore[return-value]
 
 
+def _in_shape(base: BetaOperand, shape: tuple[int, ...]) -> str:
+    """Return the text of a tensor in a shape."""
+    return str(base) if base.shape == shape else f"{base}.reshape({shape_text(shape)})"
+
+
 def _patterned(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr) -> BetaOperand:
     counts = tuple(count for _, count in dims)
     steps = [step if count > 1 else 0 for step, count in dims]
     if base.in_hbm:
         total = prod(base.shape)
         shown = [index_vector(ast.unparse(offset), steps, counts, keep_all=True)]
-        text = f"{base}.reshape(({total},))[{shown[0]}]"
+        text = f"{_in_shape(base, (total,))}[{shown[0]}]"
     else:
         row = prod(base.shape[1:])
         if steps[0] % row:
@@ -290,5 +297,5 @@ def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, in
             step * (count - 1) for step, count in zip(steps, counts)) >= scale:
         raise _unprintable("rows that begin at any element of a table")
     columns = index_vector(within_row, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
-    return replace(base, text=f"{base}.reshape(({total // scale}, {scale}))[{index}, {columns}]", shape=counts,
+    return replace(base, text=f"{_in_shape(base, (total // scale, scale))}[{index}, {columns}]", shape=counts,
                    indexed=True, name="", box=())

@@ -113,6 +113,8 @@ class BodyPrinter:
     def note_buffers(self) -> None:
         """Record the registers of engines, and the buffers with elements that operations read but nothing writes."""
         for node in waist.nodes_of(self.body):
+            if isinstance(node, waist.BufferAllocation) and "nki.name" in node.op.attributes:
+                self.out.source_names.add(node.op.attributes["nki.name"].value)
             if isinstance(node, waist.BufferAllocation) and (engine := generator_of(node)) is not None:
                 self.out.generators[node.result] = engine
                 if not decides_values(node.result):

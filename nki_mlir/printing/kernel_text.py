@@ -22,7 +22,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.language.signatures.older_releases import NEWEST
 from nki_mlir.machine import Machine
-from nki_mlir.printing.beta import beta_line, defined_tile
+from nki_mlir.printing.beta import beta_line, defined_tile, psum_fill
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
 from nki_mlir.printing.orders import InstructionOrders
@@ -73,6 +73,7 @@ class KernelText:
     named: dict[str, NamedTensor] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    source_names: set[str] = field(default_factory=set)     # of tensors of the source, also of later lines
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
     defined: set[NamedTensor] = field(default_factory=set)
     waiting: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
@@ -112,7 +113,9 @@ class KernelText:
         ordered = text if self.orders is None else self.orders.ordered(text)
         line = beta_line(ordered, self.named) if self.beta else for_release(ordered, self.release)
         if self.beta:
-            if (definition := defined_tile(line, self.named)) is not None:
+            if (fill := psum_fill(line, self.named)) is not None and self._drop_allocation(fill[0]):
+                line = fill[1]
+            elif (definition := defined_tile(line, self.named)) is not None:
                 name, shape = definition
                 value = line.split(" = ", 1)[1]
                 if not _uses(value, name) and self._drop_allocation(name):
@@ -210,11 +213,12 @@ class KernelText:
 
     # -- names ---------------------------------------------------------------------------------------------------------
     def unique(self, name_hint: str, otherwise: str) -> str:
-        """Reserve and return a name that nothing else has."""
+        """Reserve and return a name that nothing else has, nor will have as one of a list's tiles: these are numbered
+        from 0, as ``parts_0``."""
         name = re.sub(r"\W+", "_", name_hint).strip("_") or otherwise
         name = f"{otherwise}_{name}" if name[0].isdigit() else name
-        count, chosen = 1, name
-        while chosen in self.names or chosen in RESERVED:
+        count, chosen, tiles_of_list = 1, name, self.source_names if f"{name}_0" in self.source_names else set[str]()
+        while chosen in self.names or chosen in RESERVED or (count > 1 and chosen in tiles_of_list):
             count += 1
             chosen = f"{name}_{count}"
         self.names.add(chosen)

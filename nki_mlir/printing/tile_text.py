@@ -44,7 +44,15 @@ class AxisSlice:
         if start.number == 0 and self.count == self.extent:
             return ":"
         is_last = self.step > 1 and self.count == -(-(self.extent - start.number) // self.step)
-        return f"{start.number}:{self.extent if is_last else start.number + span}{step_text}"
+        bounds = f"{start.number or ''}:" if is_last else f"{start.number}:{start.number + span}"
+        return bounds + step_text
+
+
+def subscript_text(parts: Sequence[str], picked: Sequence[int] = ()) -> str:
+    """Return the subscript of an axis each, of which the ``picked`` ones are numbers. What follows the numbers of all
+    first axes is left out where it is complete: ``out[i]``, not ``out[i, :, :]``."""
+    first = next((k for k in range(len(parts)) if k not in picked), len(parts))
+    return ", ".join(parts[:first] if first and all(part == ":" for part in parts[first:]) else parts)
 
 
 def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool,
@@ -67,7 +75,7 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
         is_full = all(s.count == s.extent for s in slices)
         single = _single(slices, tile.on_chip) if paired else ()
         subscript = [str(form(s.start)) if k in single else s.text(form) for k, s in enumerate(slices)]
-        text = source if is_full else f"{source}[{', '.join(subscript)}]"
+        text = source if is_full else f"{source}[{subscript_text(subscript, single)}]"
         if repeats:
             if broadcasts and tuple(n for k, n in enumerate(counts) if k not in single) == tuple(n for _, n in dims):
                 return text + "".join(f".broadcast({axis}, {n})" for axis, n in repeats)
@@ -78,7 +86,7 @@ def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: R
                 return text
             if integers and not reshaped and not paired and (picked := _picked(slices, tile)):
                 subscript = [str(form(s.start)) if k in picked else s.text(form) for k, s in enumerate(slices)]
-                return f"{source}[{', '.join(subscript)}]"
+                return f"{source}[{subscript_text(subscript, picked)}]"
             # Two dims of a tile are dims of the view, too: a reduction counts them.
             longer = (*tile.shape, 1) if not integers or len(tile.shape) == 1 else tile.shape
             if counts in (tile.shape, longer) or not (exact or regrouped):

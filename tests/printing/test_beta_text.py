@@ -148,7 +148,7 @@ def shifted_by_blocks(x, w):
 
 
 @pytest.mark.parametrize("kernel, shown", [(convolved, "[:, nl.ds(a, 4), nl.ds(a, 5)])"),
-                                           (shifted_by_blocks, "operand0=means[:, nl.ds(i, 1), 0]")])
+                                           (shifted_by_blocks, "operand0=means[:, i, :]")])
 def test_operands_of_three_axes(kernel, shown):
     """What stays for products, and one value a partition, which has two axes."""
     rng = np.random.default_rng(0)
@@ -273,7 +273,7 @@ def largest_of_programs(x):
 def test_a_row_of_each_program_is_repeated():
     x = np.array([[3.0], [5.0], [4.0]], np.float32)
     text = printed(largest_of_programs[3], [x], generation="beta")
-    assert "nl.ds(program, 1), 0].broadcast_to((32, 1))" in text
+    assert "copied = nl.copy(row[:, program, :].broadcast_to((32, 1)))" in text
     largest, rows, turned = reread_beta(text).on("interpreter")(x)
     assert (largest == 5.0).all() and rows.shape == (3, 1, 1) and (rows[:, 0] == x).all()
     assert turned.shape == (3, 1, 32) and (turned[:, 0] == x).all()
@@ -301,3 +301,44 @@ def test_index_vectors_have_the_axes_that_give_them_their_shape():
     assert index_vector("0", [0, 0], [1, 1], keep_all=True) == "nl.arange(1)[None, :]"
     assert index_vector("k", [0, 2], [4, 3], keep_all=True) == "k + nl.arange(4)[:, None] * 0 + nl.arange(3)[None, :] * 2"
     assert index_vector("k", [0, 2], [4, 3]) == "k + nl.arange(3)[None, :] * 2"
+
+
+@old_nki.jit
+def product_of_blocks(a, b, rows):
+    """Tiles of an array, a sum in PSUM, gathered rows: slices and defaults as a person writes them."""
+    out = old_nl.ndarray((64, 32), dtype=a.dtype, buffer=old_nl.shared_hbm)
+    left = old_nl.ndarray((2, old_nl.par_dim(64), 64), dtype=a.dtype, buffer=old_nl.sbuf)
+    total = old_nl.zeros((64, 32), old_nl.float32, buffer=old_nl.psum)
+    for s in old_nl.affine_range(2):
+        left[s] = old_nl.load(a[old_nl.ds(s * 64, 64), :])
+    index = old_nl.load(rows)
+    right = old_nl.load(b[index[old_nl.arange(64)[:, None], 0], old_nl.arange(32)[None, :]])
+    for s in old_nl.affine_range(2):
+        total += old_nisa.nc_matmul(left[s], right)
+    old_nl.store(out, old_nl.multiply(right, old_nisa.reciprocal(old_nl.copy(total))))
+    return out
+
+
+def test_slices_and_defaults_are_those_that_a_person_writes():
+    generator = np.random.default_rng(3)
+    a, b = generator.random((128, 64), np.float32), generator.random((100, 32), np.float32)
+    rows = generator.integers(0, 100, (64, 1)).astype(np.int32)
+    body = check(product_of_blocks, [a, b, rows]).partition("@nki.jit\n")[2]
+    assert body == '''\
+def product_of_blocks(a, b, rows):
+    """a [128, 64] float32, b [100, 32] float32, rows [64, 1] int32."""
+    total = nl.zeros((64, 32), dtype=nl.float32, buffer=nl.psum)
+    left = nl.ndarray((64, 2, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for s in nl.sequential_range(2):
+        left[:, s, :] = nl.load(a[nl.ds(s * 64, 64), :])
+    index = nl.load(rows)
+    right = nl.load(b[index, nl.arange(32)[None, :]])
+    for s in nl.sequential_range(2):
+        total[...] += nisa.nc_matmul(stationary=left[:, s, :], moving=right)
+    copied = nisa.tensor_copy(src=total)
+    reciprocal = nisa.reciprocal(data=copied)
+    multiplied = nisa.tensor_tensor(data1=right, data2=reciprocal, op=nl.multiply)
+    out = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, multiplied)
+    return out
+'''

@@ -87,6 +87,73 @@ def looped(x):
 '''
 
 
+@nki.jit
+def listed(x):
+    out = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    transposed = [nl.copy(nisa.nc_transpose(nl.load(x[k * 64:k * 64 + 64, :]), engine=nisa.tensor_engine)) for k in (2, 0, 1)]
+    nl.store(out, nl.add(transposed[2], transposed[0]))
+    return out
+
+
+def test_names_of_lists_stay_beside_those_of_operations():
+    """The names of the source get no second number, also where an operation's name is written before them."""
+    assert text_of(listed, np.zeros((192, 64), np.float32)).partition("@nki.jit\n")[2] == '''\
+def listed(x):
+    """x [192, 64] float32."""
+    x_tile = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile, src=x[128:192, :])
+    transposed = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(dst=transposed, data=x_tile, engine=nisa.engine.tensor)
+    transposed_0 = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=transposed_0, src=transposed)
+    x_tile_2 = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile_2, src=x[64:128, :])
+    transposed_3 = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(dst=transposed_3, data=x_tile_2, engine=nisa.engine.tensor)
+    transposed_2 = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=transposed_2, src=transposed_3)
+    added = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=added, data1=transposed_2, data2=transposed_0, op=nl.add)
+    out = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=added)
+    return out
+'''
+
+
+@nki.jit
+def every_second(x):
+    out = nl.ndarray((2, 3, 64, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(3):
+        tile = nl.load(x[i])
+        p, f = nl.arange(64)[:, None], nl.arange(8)[None, :]
+        nl.store(out[0, i], tile[p, 2 * f])
+        nl.store(out[1, i], nl.exp(tile[p, 2 * f + 1]))
+    return out
+
+
+def test_subscripts_leave_out_what_is_complete():
+    """Behind the numbers of first axes, and the bounds of steps through a complete axis."""
+    x = np.random.default_rng(0).random((3, 64, 16), np.float32)
+    text = text_of(every_second, x)
+    assert text.partition("@nki.jit\n")[2] == '''\
+def every_second(x):
+    """x [3, 64, 16] float32."""
+    out = nl.ndarray((2, 3, 64, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(3):
+        tile = nl.ndarray((64, 16), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[i])
+        nisa.dma_copy(dst=out[0, i], src=tile[:, ::2])
+        exp = nl.ndarray((64, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=exp, op=nl.exp, data=tile[:, 1::2])
+        nisa.dma_copy(dst=out[1, i], src=exp)
+    return out
+'''
+    in_beta = printed(every_second, [x], generation="beta")
+    for again in (reread(text), reread_beta(in_beta)):
+        np.testing.assert_array_equal(again.on("interpreter")(x), every_second.on("interpreter")(x))
+    assert "tile = nl.load(x[i])" in in_beta and "nl.store(out[0, i], " in in_beta
+
+
 def test_masks_become_slices():
     x = np.random.default_rng(0).random((200, 16), np.float32)
     text = text_of(ragged, x)
@@ -571,4 +638,4 @@ def test_tiles_have_the_name_of_what_writes_them(generation):
     if generation == "current":
         assert "nisa.tensor_reduce(dst=total[0:44, :], op=nl.add, data=tile[0:44, :], axis=1)" in text
         assert "nisa.reciprocal(dst=reciprocal, data=added)" in text
-        assert "data=tile[:, 1:64:4], op0=nl.multiply, operand0=reciprocal)" in text        # up to the last column
+        assert "data=tile[:, 1::4], op0=nl.multiply, operand0=reciprocal)" in text        # up to the last column
