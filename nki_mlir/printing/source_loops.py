@@ -6,7 +6,8 @@ source:  for i in range(2):                  before:  scf.for %k = 0 to 6       
                  ... x[12 * i + 4 * j]                    scf.for %j = 1 to 4     columns 12 i + 4 j
 
 A capture of the current generation has the operations of all iterations, and ``roll-repeats`` joins nested loops whose
-tiles move by the same distance. The source has the numbers of the iterations if these are written as literals.
+tiles move by the same distance. The source has the numbers of the iterations if these are written as literals; of
+``range(0, rows, 128)`` it has the first one and the step.
 """
 
 import ast
@@ -58,7 +59,8 @@ def _ranges_of(statements: Sequence[ast.For], count: int) -> list[range]:
     """
     ranges: list[range] = []
     for statement in statements:
-        if (span := _literal_range(statement.iter)) is None:
+        span = _literal_range(statement.iter) or _stepped_range(statement.iter, count // max(1, prod(map(len, ranges))))
+        if span is None:
             return []
         ranges.append(span)
         if prod(map(len, ranges)) >= count:
@@ -74,6 +76,16 @@ def _literal_range(node: ast.expr) -> range | None:
     if not 0 < len(bounds) == len(node.args) < 4 or 0 in bounds[2:]:
         return None
     return range(*bounds)
+
+
+def _stepped_range(node: ast.expr, count: int) -> range | None:
+    """Return the ``range`` of so many numbers that an expression calls with a number to begin with and one as step."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "range":
+        return None
+    match node.args:
+        case [ast.Constant(value=int(first)), _, ast.Constant(value=int(step))] if step > 1:
+            return range(first, first + count * step, step)
+    return None
 
 
 @dataclass(frozen=True)

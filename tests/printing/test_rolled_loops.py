@@ -14,7 +14,7 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.printing import kernel
 
-from .reading import printed, reread
+from .reading import printed, reread, reread_beta
 
 X = np.arange(4096, dtype=np.float32).reshape(64, 64)
 
@@ -46,6 +46,39 @@ def test_loops_have_the_names_of_the_source():
     assert lines[1:3] == ["for row in range(4):", "for column in range(2):"]
     assert "nisa.dma_copy(dst=out[nl.ds(row * 16, 16), nl.ds(column * 32, 32)], src=tile)" in lines
     assert np.array_equal(reread(text)(X), 2 * X) and printed(reread(text), [X]) == text
+
+
+@nki.jit
+def in_steps(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for first in range(8, x.shape[0], 16):
+        rows = min(16, x.shape[0] - first)
+        tile = nl.ndarray((rows, x.shape[1]), x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[first:first + rows])
+        nisa.dma_copy(dst=out[first - 8:first - 8 + rows], src=tile)
+    nisa.dma_copy(dst=out[56:64], src=x[0:8])
+    return out
+
+
+def test_loops_with_steps_have_those_of_the_source():
+    """The last rows are too few for an iteration."""
+    text = printed(in_steps, [X])
+    assert body(text) == [
+        "out = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.shared_hbm)",
+        "for first in range(8, 56, 16):",
+        "tile = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.sbuf)",
+        "nisa.dma_copy(dst=tile, src=x[nl.ds(first, 16), :])",
+        "nisa.dma_copy(dst=out[nl.ds(first - 8, 16), :], src=tile)",
+        "tile_2 = nl.ndarray((8, 64), dtype=nl.float32, buffer=nl.sbuf)",
+        "nisa.dma_copy(dst=tile_2, src=x[56:64, :])",
+        "nisa.dma_copy(dst=out[48:56, :], src=tile_2)",
+        "nisa.dma_copy(dst=out[56:64, :], src=x[0:8, :])",
+        "return out"]
+    assert printed(reread(text), [X]) == text
+    in_beta = printed(in_steps, [X], generation="beta")
+    assert "for first in nl.sequential_range(8, 56, 16):" in in_beta
+    for again in (reread(text), reread_beta(in_beta)):
+        assert np.array_equal(again.on("interpreter")(X), np.concatenate([X[8:], X[:8]]))
 
 
 @nki.jit
