@@ -451,7 +451,8 @@ def test_a_kernel_whose_printed_text_needs_other_names_is_left(file, capsys):
 def test_a_kernel_that_cannot_be_printed_either_is_left(file, capsys):
     assigned = "    kept = nl.maximum(kept, nl.finfo(x.dtype).min)"
     constant = "    large = nl.load(nl.shared_constant(np.arange(8192, dtype=np.float32).reshape(128, 64)))"
-    text = "import numpy as np\n" + TRIANGLE.replace(assigned, f"{constant}\n{assigned}")
+    used = "    kept = nl.maximum(kept, large[0:SIZE, 0:SIZE])"
+    text = "import numpy as np\n" + TRIANGLE.replace(assigned, f"{constant}\n{assigned}\n{used}")
     file.write_text(text)
     line = text[:text.index("large")].count("\n") + 1
     assert main([f"{file}:triangle", "--quiet", "--check", "8x8xf32"]) == 1
