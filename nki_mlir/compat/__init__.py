@@ -153,8 +153,8 @@ def lazy_names(lazy: dict[str, tuple[str, str]], module: ModuleType) -> Callable
             try:
                 return previous(name)
             except AttributeError as error:
-                from nki_mlir.capture.tracebacks import leave_out_internal_frames  # start-up: for errors alone
-                leave_out_internal_frames(error)
+                from nki_mlir.capture.tracebacks import without_frames  # start-up: for errors alone
+                without_frames(error)           # it stays an AttributeError, by which hasattr knows an absent name
                 raise
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     return find

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.tracebacks import without_internal_frames
+from nki_mlir.diagnostics import NkiMlirError, value_text
 from nki_mlir.frameworks.registry import PlainResults, record_of
-from nki_mlir.graph.custom_call import KernelRecord, read_record
-from nki_mlir.language.arguments import ElementType, extents_of, signature_of, zeros_of
+from nki_mlir.graph.custom_call import BadConfig, KernelRecord, read_record
+from nki_mlir.language.arguments import BadArgument, ElementType, extents_of, signature_of, values_of, zeros_of
 from nki_mlir.language.call_cache import CallCache
 from nki_mlir.language.kernel import Kernel, unwrap
 from nki_mlir.language.launch_grid import flat_grid
@@ -25,6 +27,16 @@ from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribute of the kernel's function
+
+
+class NotBound(BadArgument):
+    message = "dump_config_with_boundargs takes inspect.BoundArguments, got a value of type {kind}"
+    fix = "pass what bind_arguments yields: with kernel.bind_arguments(x) as bound: ..."
+
+
+class NotDescribed(BadArgument):
+    message = "map_framework_tensor returned {described}"
+    fix = "return a pair of the tensor's shape and dtype"
 
 
 class DumpedConfig(tuple[str, list[str], list[str]]):
@@ -141,6 +153,7 @@ class FrameworkKernel:
         return _dtype
 
     # -- configs -------------------------------------------------------------------------------------------------------
+    @without_internal_frames
     def dump_config(self, *args: object, **kwargs: object) -> DumpedConfig:
         """Capture the kernel for the shapes of these arguments; return ``(backend_config, input_names,
         output_names)``.
@@ -156,13 +169,17 @@ class FrameworkKernel:
 
     @contextmanager
     def bind_arguments(self, *args: object, **kwargs: object) -> Iterator[inspect.BoundArguments]:
-        """Yield the arguments bound to the kernel's signature, with defaults applied."""
+        """Yield the arguments bound to the kernel's signature, with defaults applied. Raise ``WrongCall``."""
+        values_of(self.kernel.func, args, kwargs)
         bound = signature_of(self.kernel.func).bind(*args, **kwargs)
         bound.apply_defaults()
         yield bound
 
+    @without_internal_frames
     def dump_config_with_boundargs(self, boundargs: inspect.BoundArguments) -> DumpedConfig:
         """Return ``dump_config`` of arguments that ``bind_arguments`` has bound."""
+        if not isinstance(boundargs, inspect.BoundArguments):
+            raise NotBound(kind=type(boundargs).__name__).here()
         return self.dump_config(*boundargs.args, **boundargs.kwargs)
 
     @property
@@ -176,7 +193,10 @@ class FrameworkKernel:
                        by_reference=by_reference, specializations=cache)
 
     def _describe(self, tensor: object) -> tuple[tuple[int, ...], DType]:
-        shape, dtype = self.map_framework_tensor(tensor)
+        described = self.map_framework_tensor(tensor)
+        if not isinstance(described, (tuple, list)) or len(described) != 2:
+            raise NotDescribed(described=value_text(described, repr)).here()
+        shape, dtype = described
         extents = zeros_of(extents_of(shape), np.float32).shape
         try:
             return extents, dtype_of(self.translate_to_neuron_dtype(dtype))
@@ -193,6 +213,7 @@ def is_mutable(spec: Specialization, kernel: Kernel, index: int) -> bool:
     return root is not None and "mutable" in getattr(annotations[root], "__name__", str(annotations[root]))
 
 
+@without_internal_frames
 def read_config(config: str | bytes) -> KernelRecord:
     """Parse the kernel from a config that ``dump_config`` or a lowering wrote.
 
@@ -209,7 +230,15 @@ def read_config(config: str | bytes) -> KernelRecord:
         config, _, _ = FrameworkKernel(double).dump_config(np.ones((4, 8), np.float32))
         assert read_config(config).name == "double"
     """
-    return read_record(config.decode() if isinstance(config, bytes) else config)
+    if not isinstance(config, (str, bytes)):
+        raise BadConfig(what=f"it is a value of type {type(config).__name__}, not text").here()
+    try:
+        return read_record(config.decode() if isinstance(config, bytes) else config)
+    except UnicodeDecodeError:
+        raise BadConfig(what="it is not base64 of JSON").here() from None
+    except NkiMlirError as error:
+        error.here()
+        raise
 
 
 __all__ = ["DumpedConfig", "FrameworkKernel", "read_config"]

@@ -4,12 +4,28 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nki_mlir.language.kernel import Kernel, unwrap
+from nki_mlir.capture.tracebacks import without_internal_frames
+from nki_mlir.diagnostics import value_text
+from nki_mlir.language.arguments import BadArgument
+from nki_mlir.language.kernel import Kernel, NoFunction, unwrap
+from nki_mlir.machine import machine_named
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Operation
 
 
+class NoParameterNames(BadArgument):
+    message = "mutates_args of nki_op is a value of type {kind}"
+    fix = "name the parameters that the operator updates: mutates_args=('x',), or mutates_args=()"
+
+
+def check_function(function: object) -> None:
+    """Raise ``NoFunction`` for what is neither a function, nor a kernel, nor a model."""
+    if not callable(function):
+        raise NoFunction.of(function, value_text(function, repr)).here()
+
+
+@without_internal_frames
 def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any:
     """Return a kernel that writes the output tensors among its parameters, and returns them. It decorates a
     function or a kernel, with or without keywords.
@@ -22,7 +38,7 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
         A kernel: called with tensors, it returns those that it wrote.
 
     Errors:
-        None.
+        ``NoFunction`` for what is no function.
 
     Example:
         @nki_jit
@@ -36,6 +52,7 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
     return unwrap(func).uncached(by_reference=True, mode="torchxla", options=options)
 
 
+@without_internal_frames
 def wrap_nki(kernel: object = None, **options: Any) -> Any:
     """Return a kernel for use in a model; also a decorator above ``nki.jit``. PyTorch traces calls of unwrapped
     kernels, too.
@@ -48,7 +65,7 @@ def wrap_nki(kernel: object = None, **options: Any) -> Any:
         The kernel.
 
     Errors:
-        None.
+        ``NoFunction`` for what is no function, ``UnknownTarget`` for an unknown target.
 
     Example:
         kernel = wrap_nki(nki.jit(double))
@@ -58,9 +75,13 @@ def wrap_nki(kernel: object = None, **options: Any) -> Any:
         return lambda function: wrap_nki(function, **options)
     wrapped: Kernel = unwrap(kernel)
     target = options.pop("platform_target", None)
-    return wrapped.with_changes(target=target) if target is not None else wrapped
+    if target is None:
+        return wrapped
+    machine_named(target)                           # raises ``UnknownTarget``
+    return wrapped.with_changes(target=target)
 
 
+@without_internal_frames
 def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_args: str | Iterable[str] = ()) -> Any:
     """Define a PyTorch operator whose body, plain PyTorch, calls kernels.
 
@@ -86,6 +107,9 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
     """
     if fn is None:
         return lambda function: nki_op(name, function, mutates_args=mutates_args)
+    check_function(fn)
+    if not isinstance(mutates_args, Iterable):
+        raise NoParameterNames(kind=type(mutates_args).__name__).here()
     import torch  # an optional package
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
@@ -100,6 +124,7 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
     return operator
 
 
+@without_internal_frames
 def trace(func: Callable[..., object], example_inputs: object, **options: object) -> Any:
     """Return a module with the same results as a model, a function or a kernel, for tensors like the examples, without
     derivatives. ``torch.export`` traces it, so its Python does not run again.
@@ -119,6 +144,7 @@ def trace(func: Callable[..., object], example_inputs: object, **options: object
         traced = trace(nki.jit(double), torch.ones(4, 8))
         assert torch.equal(traced(torch.full((4, 8), 2.0)), torch.full((4, 8), 4.0))
     """
+    check_function(func)
     from nki_mlir.frameworks.torch_traced import TracedModule  # an optional package
     return TracedModule(func, example_inputs if isinstance(example_inputs, tuple) else (example_inputs,))
 

@@ -50,7 +50,7 @@ from nki_mlir.language.arguments import (
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.compiled_files import leave_for_profilers
 from nki_mlir.language.framework_tensors import framework_of, is_traced
-from nki_mlir.language.kernel_attributes import Derived, takes_attributes
+from nki_mlir.language.kernel_attributes import Derived, LostKernel, takes_attributes
 from nki_mlir.language.launch_grid import extents_and_cores
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
@@ -426,9 +426,13 @@ def identity_of(function: Callable[..., object]) -> str:
     return str(id(function))
 
 
+@without_internal_frames
 def kernel_named(kind: type[Kernel], module: str, name: str, changed: dict[str, Any]) -> Kernel:
     """Return the kernel of the function that a module has under a name."""
-    value = operator.attrgetter(name)(importlib.import_module(module))
+    try:
+        value = operator.attrgetter(name)(importlib.import_module(module))
+    except (AttributeError, ImportError) as error:
+        raise LostKernel(module=module, name=name, text=error).here() from None
     return replace(value if isinstance(value, Kernel) else kind(value), **changed)
 
 

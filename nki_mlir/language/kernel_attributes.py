@@ -5,8 +5,17 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
 from typing import Any, TypeVar
 
+from nki_mlir.diagnostics import NkiMlirError
+
 T = TypeVar("T")
 MOST_LAUNCHES = 64                  # grids with which a kernel memoizes itself
+
+
+class LostKernel(NkiMlirError, AttributeError):                                         # type: ignore[misc]
+    code = "NKI-PICKLE"
+    message = "a pickled kernel is {name} of module {module}, which cannot be found: {text}"
+    why = "as for functions, a pickle has only the name, and the process that loads it imports the module"
+    fix = "load it where the module can be imported and still has the kernel"
 
 
 def takes_attributes(kernel_class: type[T]) -> type[T]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.files import write_file
 from nki_mlir.language.current.runtime_events import SystemTraceSession, note_execution
@@ -174,6 +175,7 @@ class SpikeModel:
                                     for v in (*self.outputs, *updated)}
 
     @classmethod
+    @without_internal_frames
     def load_from_neff(cls, neff_path: str | Path, name: str | None = None, core_id: int = 0, cc_enabled: bool = False,
                        rank_id: int = 0, world_size: int = 1) -> "SpikeModel":
         """Load the kernel in a file. Raise ``NrtError`` if the file cannot be read or contains no kernel."""
@@ -182,9 +184,9 @@ class SpikeModel:
             content = unpack_kernel(read_archive(neff_path), str(neff_path))
         except OSError as error:
             raise NrtError(what=f"{neff_path} cannot be read: {error.strerror}",
-                           fix="pass the path of a compiled kernel") from None
+                           fix="pass the path of a compiled kernel").here() from None
         except NkiMlirError as error:
-            raise NrtError(what=error.headline, fix=error.advice[1]) from error
+            raise NrtError(what=error.headline, fix=error.advice[1]).here() from error
         start()
         return cls(content, str(neff_path), name, core_id)
 
