@@ -7,7 +7,7 @@ import re
 import subprocess
 from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import libcst as cst
@@ -17,6 +17,7 @@ from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.older_releases import OF_CURRENT, TENSOR
 from nki_mlir.language.signatures.table import releases_with
 from nki_mlir.migration.beta_forms import functions_in_beta_form
+from nki_mlir.migration.equal_names import NamedTwice, old_names, with_own_names
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, imported_words, lines_of_unresolved, with_named_imports
@@ -113,7 +114,8 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
         if file in beta:
             _refuse_texts(file, texts[file])
         report = reports.get(file) or MigrationReport(str(file), muted=1)
-        modules[file] = SourceModule(with_named_imports(neighbors[file]), report, _launched(file, neighbors, gridded))
+        text = _with_own_names(file, with_named_imports(neighbors[file]), file in texts)
+        modules[file] = SourceModule(text, report, _launched(file, neighbors, gridded))
         modules[file].kernels.is_written = file in texts
         modules[file].kernels.exact_quotients = exact_quotients
         modules[file].kernels.broadcasts = release in releases_with(f"{TENSOR}.broadcast")
@@ -125,9 +127,11 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
                 modules[file].kernels.rewrites or modules[file].handed_on or _launched(file, texts, gridded))):
             other_texts = [text for path, text in neighbors.items() if path != file]
             replaced = modules[file].kernels.replaced_methods
-            new = without_spare_methods(modules[file].text(), texts[file], replaced, other_texts, report)
+            new = without_spare_methods(old_names(modules[file].text()), texts[file], replaced, other_texts, report)
+            report.entries = [replace(e, text=old_names(e.text)) for e in report.entries]
             new = without_address_functions(new, modules[file].kernels.address_functions, other_texts)
-            _report_unresolved(with_named_imports(texts[file]), modules[file].kernels.functions, report)
+            functions = {old_names(name) for name in modules[file].kernels.functions}
+            _report_unresolved(with_named_imports(texts[file]), functions, report)
             for line, name in absent_helpers(file, modules[file], neighbors):
                 report.add_manual(line,
                                   f"{name} is neither beside the file nor installed: migrate the directory that has it")
@@ -139,6 +143,17 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
             new = formatted(new, file, report)
         results.append(Migrated(file, texts[file], new, report))
     return results
+
+
+def _with_own_names(file: Path, text: str, is_written: bool) -> str:
+    """Return the text of a file whose kernels all have names of their own."""
+    try:
+        return with_own_names(text)
+    except NamedTwice as error:
+        if not is_written:
+            return text
+        raise MigrationError(what=str(error), how="give each kernel its own name").located(
+            Location(str(file), error.line, 0)) from None
 
 
 def _report_unresolved(text: str, functions: Collection[str], report: MigrationReport) -> None:
