@@ -29,6 +29,7 @@ from nki_mlir.migration.spare_imports import first_import, insert_import
 
 RESULT = "benchmark_result"
 OPTIONS = ("warmup", "iters")
+FILES = ("save_neff_name", "save_trace_name")
 IMPORTS = """import inspect
 import tempfile
 from types import SimpleNamespace
@@ -84,6 +85,23 @@ ON_GRID = '''
             launched.options = {"grid": grid if isinstance(grid, tuple) else (grid,)}
         return launched
 '''
+
+
+# The class of a file that reads the files which its measurements write.
+WITH_FILES = {
+    "warmup=10, iters=100)": "warmup=10, iters=100, save_neff_name=None, save_trace_name=None)",
+    "        self.options, self.results = {}, []\n":
+        "        self.options, self.results = {}, []\n"
+        "        self.save_neff_name, self.save_trace_name = save_neff_name, save_trace_name\n",
+    "iter=self.iters)\n": """iter=self.iters)
+            if self.save_neff_name:
+                shutil.copy(model.neff_path, self.save_neff_name)
+            if self.save_trace_name:
+                model(inputs, save_trace=True, ntff_name=self.save_trace_name)
+""",
+    "self.warmup, self.iters)\n": """self.warmup, self.iters)
+        launched.save_neff_name, launched.save_trace_name = self.save_neff_name, self.save_trace_name
+"""}
 
 
 def reads_results(text: str) -> bool:
@@ -163,11 +181,12 @@ def benchmarks(text: str, names: Names) -> set[str]:
     return variables
 
 
-def of_kernel(call: cst.Call, kernel: str) -> cst.BaseExpression:
-    """Return ``Benchmark(kernel)`` for a call of ``nki.benchmark``; a factory of ``Benchmark`` without a kernel."""
+def of_kernel(call: cst.Call, kernel: str, with_files: bool = False) -> cst.BaseExpression:
+    """Return ``Benchmark(kernel)`` for a call of ``nki.benchmark``, with the files that it writes if other code reads
+    such files; a factory of ``Benchmark`` without a kernel."""
     arguments = [*call.args, *(call.func.args if isinstance(call.func, cst.Call) else ())]
     options = [f"{a.keyword.value}={cst.Module([]).code_for_node(a.value)}" for a in arguments
-               if a.keyword is not None and a.keyword.value in OPTIONS]
+               if a.keyword is not None and a.keyword.value in OPTIONS + FILES * with_files]
     if not kernel:
         return cst.parse_expression(f"functools.partial({', '.join(['Benchmark', *options])})")
     return cst.parse_expression(f"Benchmark({', '.join([kernel, *options])})")
@@ -195,10 +214,13 @@ def with_classes(text: str) -> str:
     tree = ast.parse(text)
     imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
     imported = {alias.asname or alias.name for n in imports for alias in n.names}
-    missing = [line for line in IMPORTS.splitlines() if not {
+    classes = CLASSES + ON_GRID * _subscripts_measurements(tree)
+    if re.search(rf"\b({'|'.join(FILES)})=", text):
+        for line, with_files in WITH_FILES.items():
+            classes = classes.replace(line, with_files)
+    missing = [line for line in (*IMPORTS.splitlines(), *["import shutil"] * ("shutil." in classes)) if not {
         a.asname or a.name for n in ast.parse(line).body if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names
     } <= imported]
-    classes = CLASSES + ON_GRID * _subscripts_measurements(tree)
     body = list(cst.parse_module(text).body)
     for line in missing:
         insert_import(line, body, first_import(body))

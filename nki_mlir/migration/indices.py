@@ -32,7 +32,7 @@ from nki_mlir.migration.names import Names, Substitution
 from nki_mlir.migration.operation_text import OperationText
 from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.reversed_axes import forwards, reverses_rows
-from nki_mlir.migration.selected_counts import expanded, may_be_none
+from nki_mlir.migration.selected_counts import expanded, may_be_none, smallest
 from nki_mlir.migration.selected_vectors import SELECTED
 from nki_mlir.migration.views import SubscriptText, extents_of, render
 
@@ -176,11 +176,12 @@ class Indices(Expressions):
                 low = same_axis.low or bound.low
                 if same_axis.low and bound.low:
                     low = self.count(terms.largest(same_axis.low, bound.low), axis, "start")
-                ends = [_end(b) for b in (same_axis, bound)]
+                ends = _end(same_axis), _end(bound)
                 extent = self.extents.get(same_axis.high, "") or self.extents.get(bound.high, "") or next((
                     c.index.axes[axis].extent for c in (*left.comparisons, *right.comparisons)
                     if len(c.index.axes) == bound.rank and c.varying == [bound.axis]), "")
-                count = self.count(terms.subtract(terms.smallest(*ends), low or "0"), axis, extent=extent)
+                last = smallest(*ends, self.scope.counts)
+                count = self.count(terms.subtract(last, low or "0"), axis, extent=extent)
                 bounds[bounds.index(same_axis)] = self.bound(axis, bound.rank, low, count, extent)
         is_known = left.is_known and right.is_known and not left.alternatives and not right.alternatives
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), (*left.comparisons, *right.comparisons),

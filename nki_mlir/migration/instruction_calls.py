@@ -77,7 +77,7 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
         elif parameter in TOKENS:
             parts.append(f", {parameter}={a.token(parameter)}")
         elif isinstance(a.fact(parameter), TensorFact):
-            text, tensor = a.tensor(parameter)
+            text, tensor = _values(a) if parameter == "vals" else a.tensor(parameter)
             if like is not None and like.shape is not None and tensor.shape is not None:
                 rows = like.like((like.shape[0], *tensor.shape[1:]))
                 text, tensor = calls.shortened(text, tensor, rows)
@@ -87,6 +87,15 @@ def operands(a: Arguments, name: str, replaced: dict[str, str], like: TensorFact
         else:
             parts.append(f", {parameter}={a.text(parameter)}")
     return "".join(parts)
+
+
+def _values(a: Arguments) -> tuple[str, TensorFact]:
+    """Return the eight values of each row that an instruction searches for. A mask only cuts their rows."""
+    mask = a.mask
+    a.mask = mask and replace(mask, bounds=tuple(b for b in mask.bounds if b.axis == -b.rank))
+    operand = a.tensor("vals")
+    a.mask = mask
+    return operand
 
 
 def _keep_elements(a: Arguments, parameter: str, tensor: TensorFact, like: TensorFact) -> None:

@@ -5,6 +5,7 @@ import ast
 
 import libcst as cst
 
+from nki_mlir.migration.benchmarks import reads_results
 from nki_mlir.migration.kernel_aliases import WRAPPERS
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.python_trees import python_tree, tree_names, walked
@@ -27,23 +28,28 @@ def why_replaced(decorator: cst.Decorator, meaning: str, is_launched: bool) -> s
     return f"{meaning} becomes nki.jit" if meaning else ""
 
 
-def report_written_files(text: str, report: MigrationReport) -> None:
+def report_written_files(text: str, report: MigrationReport) -> bool:
     """Leave to a person each wrapper that writes a file or a folder which other code of the text names, too:
-    ``nki.jit`` writes no file."""
+    ``nki.jit`` writes no file. Return whether a measurement of a file that reads measurements writes such files: the
+    class that measures writes them."""
     tree, names = python_tree(text), Names(text)
     wrappers = [(meaning, node) for node in walked(tree) if isinstance(node, ast.Call)
                 and (meaning := names.meaning(node.func)) in WRAPPERS]
     inside = {id(part) for _, wrapper in wrappers for part in ast.walk(wrapper)}
     variables = tree_names(tree, context=ast.Store) | {n.arg for n in walked(tree) if isinstance(n, ast.arg)}
     read = {key for node in walked(tree) if id(node) not in inside for key in _names_of_files(node, variables)}
+    is_measuring, writes_files = reads_results(text), False
     for meaning, wrapper in wrappers:
         options = [f"{option.arg}={ast.unparse(option.value)}" for option in wrapper.keywords
                    if option.arg in FILES and read & _files_of(option.value, variables)]
-        if options:
+        if options and is_measuring and meaning == "nki.benchmark" and not any("artifacts_dir" in o for o in options):
+            writes_files = True
+        elif options:
             report.add_manual(wrapper.lineno, (
                 f"{meaning} writes {' and '.join(options)}, which other code reads, and nki.jit writes no file: "
                 "compile the kernel with nki.framework.compiled.CompileKernel(func=kernel, artifacts_dir=folder), and "
                 "profile folder/kernel.neff with neuron-explorer"))
+    return writes_files
 
 
 def _files_of(option: ast.expr, variables: set[str]) -> set[str]:

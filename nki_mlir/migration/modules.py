@@ -52,7 +52,7 @@ class SourceModule:
     """A source file, which ``text`` returns rewritten."""
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
-        report_written_files(text, report)
+        self.writes_files = report_written_files(text, report)
         beta_form = functions_in_beta_form(text)            # empty for a file that imports the beta generation
         text, without_calls = without_nki_calls(text, report)
         text, with_kernels = with_measured_kernels(text, report)
@@ -429,7 +429,7 @@ class Host(GridAxes):
             name, old = MODULE.code_for_node(updated_node.args[0].value), MODULE.code_for_node(original_node)
             if wrapper == "nki.benchmark" and self.module.is_measuring:
                 self.report.changed(line, "nki.benchmark becomes the class Benchmark, which the new text defines")
-                return of_kernel(updated_node, name)
+                return of_kernel(updated_node, name, self.module.writes_files)
             new = name if name in self.module.entries and "simulation" not in old else (
                 f"{self.nki}.{'simulate' if name in self.module.entries else 'jit'}({name})")
             if new != old:
@@ -437,7 +437,7 @@ class Host(GridAxes):
             return cst.parse_expression(new)
         if meaning == "nki.benchmark" and self.module.is_measuring and original_node not in self.factories:
             self.report.changed(line, "nki.benchmark becomes the class Benchmark, which the new text defines")
-            return of_kernel(updated_node, "")
+            return of_kernel(updated_node, "", self.module.writes_files)
         if meaning in WRAPPERS and original_node not in self.factories:
             self.report.add_manual(line,
                                    f"{meaning} without a kernel: decorate kernels with nki.jit, which has no options")

@@ -34,6 +34,15 @@ def expanded(text: str, texts: Mapping[str, str]) -> str:
     return text
 
 
+def smallest(first: str, second: str, counts: Mapping[str, str]) -> str:
+    """Return min(first, second): one of them if it is a count ``min(other, ...)``; ``counts`` has the names by text."""
+    texts = {name: count for count, name in counts.items()}
+    for count, other in ((first, second), (second, first)):
+        if texts.get(count, "").startswith(f"min({other}, "):
+            return count
+    return terms.smallest(first, second)
+
+
 def may_be_none(text: str, starts: Mapping[str, str], stops: Mapping[str, str], programs: Collection[str]) -> bool:
     """Return whether a count is less than 1 for some values of loop variables and programs. A loop to a stop that the
     text does not show has several iterations. False if the text has other names, or too many values."""

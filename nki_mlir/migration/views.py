@@ -387,17 +387,37 @@ def _selected_rows(text: str, tensor: TensorFact, items: Sequence[Item], dimensi
     return part_of(text, [":", *spans]), tensor.like(shape)
 
 
+def _as_indices(text: str, tensor: TensorFact, items: Sequence[Item]) -> list[Item] | None:
+    """Return the items of a subscript by one element of a tile, in which indices replace slices; None for others."""
+    parts = [i for i in items if isinstance(i, Part)]
+    rows = [i for i in items if isinstance(i, RowNumbers)]
+    if not parts or [i.shape for i in rows] != [("1", "1")] or tensor.rank not in (None, len(items)):
+        return None
+    indices = list[Item]()
+    for k, item in enumerate(items):
+        if isinstance(item, Part):
+            size = item.size or (tensor.shape[k] if tensor.shape is not None else f"{text}.shape[{k}]")
+            first = re.match(r"(?:\w+\.)?ds\((.*), " + re.escape(size) + r"\)$|(\w*):", item.text)
+            if first is None or (not item.size and item.text != ":") or size == "?":
+                return None
+            axes = [Axis(size, "1") if part is item else Axis("1", "0") for part in parts]
+            item = IndexFact(first[1] or first[2] or "0", tuple(axes))
+        indices.append(item)
+    return indices
+
+
 def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
     """Return a view by slices and integers; on chip the partition and at least one more dimension stay."""
     if any(isinstance(i, RowNumbers) for i in items):
-        indices = tuple(IndexFact("0", ()) if isinstance(i, Part) else i for i in items)
         if (len(items) == 1 and tensor.rank == 2) or (len(items) == 2 and isinstance(items[1], Part)):
             part = items[1] if len(items) == 2 else Part(":")
             assert isinstance(part, Part)
             width = part.size or (tensor.shape[1] if tensor.shape and tensor.shape[1] != "?" else f"{text}.shape[1]")
             column = IndexFact("0", (Axis("1", "0"), Axis(width, "1")))
             return _gathered(text, tensor, [items[0], column], [0], ["1", width], [["0", "0"], ["0", "1"]], [[], [1]])
-        raise NotAView(f"a tile as an index beside {len(indices) - 1} others")
+        if (indices := _as_indices(text, tensor, items)) is not None:
+            return _of_indices(text, tensor, indices)
+        raise NotAView(f"a tile as an index beside {len(items) - 1} others")
     shape: list[str] = []
     texts: list[str] = []
     known_shape = tensor.shape

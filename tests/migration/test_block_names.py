@@ -14,7 +14,7 @@ from nki_mlir.migration.report import MigrationReport
 from nki_mlir.migration.spare_imports import insert_import
 from nki_mlir.migration.view_parts import part_of
 
-from .test_text import migrated
+from .test_text import assert_same_values, floats, migrated
 
 NAMES = ("total", "total_2", "total_3", "num_rows", "tile_rows", "tile_rows_2")
 
@@ -179,3 +179,30 @@ def test_sizes_of_a_tile_that_a_branch_may_replace():
     return out
 """)
     assert "transposed = nl.ndarray((m, n), dtype=" in new
+
+
+def test_the_values_of_a_search_keep_their_columns(tmp_path):
+    kernel = """def kernel(x, num=24):
+    rows, cols = x.shape
+    out = nl.ndarray((rows, 8), dtype=nl.uint32, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:rows, 0:cols]
+    tile = nl.load(x)
+    top = nisa.max8(src=tile[p, f], mask=f < num)
+    nl.store(out, nisa.nc_find_index8(data=tile[p, f], vals=top, mask=f < num))
+    return out
+"""
+    assert_same_values(kernel, tmp_path, floats(32, 40))
+    assert "data=tile[:, 0:num_columns], vals=top)" in migrated(kernel)
+
+
+def test_the_end_of_a_window_is_the_lesser_bound(tmp_path):
+    kernel = """def kernel(x, lo=4, hi=20):
+    rows, cols = x.shape
+    out = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:rows, 0:cols]
+    nl.store(out, nisa.tensor_reduce(np.max, nl.load(x)[p, f], axis=(1,), mask=(f >= lo) & (f < hi)))
+    return out
+"""
+    assert_same_values(kernel, tmp_path, floats(32, 40))
+    assert_same_values(kernel, tmp_path, floats(32, 16))
+    assert "tile_columns = num_columns - start" in migrated(kernel)

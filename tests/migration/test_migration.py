@@ -24,9 +24,11 @@ KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS, MASKS, DIAGONALS = (KERNELS / f"{name}.py" for name in ("idioms", "units", "masks", "diagonals"))
 FURTHER_NAMES = ("addresses", "balance", "cells", "chunks", "closures", "contributed", "convolutions", "decoders",
                  "diffusion", "exercises", "experts", "factories", "flash_attention", "formulas", "gradients",
-                 "heads", "helpers", "images", "inference", "memory", "mixers", "models", "names", "norms", "operators",
-                 "options", "paging", "pools", "positions", "programs", "recurrences", "rings", "scans",
-                 "sequences", "serving", "signals", "steps", "tiles", "training", "tutorials", "windows", "wrappers")
+                 "grids", "heads", "helpers", "images", "inference", "jax_layers", "lookups", "masked_instructions",
+                 "measurements", "memory", "meshes", "mixed_loops", "mixers", "models", "names", "norms", "operators",
+                 "options", "paging", "pools", "positions", "printed_and_random", "programs", "quantization",
+                 "recurrences", "rings", "scans", "sequences", "serving", "signals", "steps", "tile_configs", "tiles",
+                 "torch_functions", "training", "tutorials", "windows", "wrappers")
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.share(6), id=name) for name in FURTHER_NAMES]
 # In a normal run each file of the share runs on one of them, in `make fuzz` all on all.
 OTHER_EXECUTORS = ("interpreter", "jit", "isa")

@@ -80,6 +80,21 @@ def test_file_that_other_code_reads__is_left(options, rest, written):
     assert left == ([(6, f"nki.baremetal writes {written}")] if written else []) and "@nki.jit\ndef body" in text
 
 
+def test_measurements__write_the_files_that_other_code_reads():
+    measuring = HEAD + (
+        "measured = nki.benchmark(body, warmup=1, iters=2, save_neff_name='k.neff')\n"
+        "measured(x)\nprint(measured.benchmark_result)\nrun(['neuron-profile', 'capture', '-n', 'k.neff'])\n")
+    report = MigrationReport("f.py")
+    new = rewritten(measuring, report)
+    assert report.is_complete and "measured = Benchmark(body, warmup=1, iters=2, save_neff_name='k.neff')" in new
+    assert "import shutil\n" in new and "shutil.copy(model.neff_path, self.save_neff_name)" in new
+    unread = rewritten(measuring.replace("'-n', 'k.neff'", ""), MigrationReport("f.py"))
+    assert "measured = Benchmark(body, warmup=1, iters=2)" in unread and "shutil" not in unread
+    left = MigrationReport("f.py")
+    rewritten(measuring.replace("save_neff_name", "artifacts_dir"), left)
+    assert not left.is_complete
+
+
 MEASURED = '''import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
