@@ -83,6 +83,7 @@ class _Suites:
                 _contains(a, b) or _contains(b, a) for a in self.of_name[name] for b in self.of_name[other]):
             return False
         self.of_name[other] += self.of_name.pop(name)
+        self._mentions[other] += self._mentions.pop(name)
         return True
 
     def _visit(self, statements: Sequence[ast.stmt], suite: Suite) -> None:

@@ -27,8 +27,8 @@ def loop_of(kernel: str) -> str:
 @pytest.mark.parametrize("shape", [(200, 32), (200, 16), (128, 16)], ids=repr)
 def test_two_masks_of_the_same_elements_have_one_count(shape, tmp_path):
     kernel = ROWS.replace("LINE", "mask = (i * 128 + p < n) if d > 16 else ~(i * 128 + p >= n)").replace("STORED", MASKED)
-    assert loop_of(kernel) == """        tile_rows = min(128, n - i * 128)
-        nl.store(out[nl.ds(i * 128, tile_rows), :], nl.load(x[nl.ds(i * 128, tile_rows), :]))
+    assert loop_of(kernel) == """        num_rows = min(128, n - i * 128)
+        nl.store(out[nl.ds(i * 128, num_rows), :], nl.load(x[nl.ds(i * 128, num_rows), :]))
 """
     assert_same_values(kernel, tmp_path, floats(*shape))
 
@@ -37,9 +37,9 @@ def test_two_masks_of_the_same_elements_have_one_count(shape, tmp_path):
 def test_a_mask_that_extends_the_other_one_has_its_own_count(shape, tmp_path):
     kernel = ROWS.replace("LINE", "mask = (i * 128 + p < n) if d > 16 else (i * 128 + p < n) & (p < 100)").replace(
         "STORED", MASKED)
-    assert loop_of(kernel) == """        tile_rows_2 = min(128, n - i * 128)
-        tile_rows_3 = min(tile_rows_2, 100)
-        tile_rows = min(128, n - i * 128) if d > 16 else tile_rows_3
+    assert loop_of(kernel) == """        num_rows = min(128, n - i * 128)
+        tile_rows_2 = min(num_rows, 100)
+        tile_rows = min(128, n - i * 128) if d > 16 else tile_rows_2
         nl.store(out[nl.ds(i * 128, tile_rows), :], nl.load(x[nl.ds(i * 128, tile_rows), :]))
 """
     assert_same_values(kernel, tmp_path, floats(*shape))
@@ -51,12 +51,12 @@ def test_two_tiles_under_one_mask_assign_its_count_in_both_branches(shape, tmp_p
     kernel = ROWS.replace("LINE", f"t = {load} if d > 16 else nl.exp({load})").replace(
         "STORED", "t, mask=i * 128 + p < n")
     assert loop_of(kernel) == """        if d > 16:
-            tile_rows = min(128, n - i * 128)
-            t = nl.load(x[nl.ds(i * 128, tile_rows), :])
+            num_rows = min(128, n - i * 128)
+            t = nl.load(x[nl.ds(i * 128, num_rows), :])
         else:
-            tile_rows_2 = min(128, n - i * 128)
-            t = nl.exp(nl.load(x[nl.ds(i * 128, tile_rows_2), :]))
-        tile_rows_3 = min(128, n - i * 128)
-        nl.store(out[nl.ds(i * 128, tile_rows_3), :], t[0:tile_rows_3])
+            num_rows = min(128, n - i * 128)
+            t = nl.exp(nl.load(x[nl.ds(i * 128, num_rows), :]))
+        tile_rows = min(128, n - i * 128)
+        nl.store(out[nl.ds(i * 128, tile_rows), :], t[0:tile_rows])
 """
     assert_same_values(kernel, tmp_path, floats(*shape))
