@@ -9,13 +9,13 @@ A kernel whose Python runs its loops is one long run of instructions. Instructio
 inner loops first, as ``analysis.repeats`` finds them. Each iteration allocates the buffers that only it uses. Tiles
 move through HBM and along the free dimensions of SBUF; in PSUM, and across partitions, they stay where they are.
 
-In code whose instructions mostly use the results of their predecessors, few instructions can end an iteration. If an
-upper bound of the instructions that loops can save (``most_saved``) is too small, or if no sequence of instructions as
-long as these occurs twice (``may_repeat``), the pass does not search for loops.
+In code whose instructions mostly use the results of their predecessors, few instructions can end an iteration. If no
+sequence of instructions as long as those that a loop must save occurs twice (``may_repeat``), or if an upper bound of
+the instructions that loops can save (``most_saved``) is too small, the pass does not search for loops.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -43,7 +43,7 @@ class RollInstructions(RecordsPass, name="roll-instructions", reads=Level.NISA):
 
 def rolled_instructions(code: records.Code, least: int = LEAST, lines: bool = False) -> records.Code | None:
     """Return the code with loops for the instructions of its outermost block that repeat; None if there are none."""
-    if most_saved(code.body) < least or not may_repeat(code.body, least):
+    if not may_repeat(code.body, least) or most_saved(code.body) < least:
         return None
     items = with_loops(items_of(code.body, lines), least, pairs=False)
     if all(item.loop is None for item in items):
@@ -94,20 +94,22 @@ def most_saved(block: records.Block) -> int:
 def may_repeat(block: records.Block, least: int) -> bool:
     """Return whether a loop of a block may save ``least`` instructions and allocations. Later iterations then have a
     sequence of as many that equals the one an iteration earlier, up to buffers and starts; an instruction comes with
-    at most as many allocations as it has tiles. Short sequences, which take less time, mostly show that there is none.
+    at most as many allocations as it has tiles. The kinds of the sequence, which take less time, mostly show that there
+    is none.
     """
-    forms = array("q")
-    numbers: dict[object, int] = {}
-    most_tiles = 0
-    for node in block.nodes:
-        if type(node) is not records.InstructionStep:
-            return True
-        form = node.op.form()
-        if len(form) - 1 > most_tiles:
-            most_tiles = len(form) - 1
-        forms.append(numbers.setdefault(form, len(numbers)))
+    if not all([type(node) is records.InstructionStep for node in block.nodes]):
+        return True
+    ops = [node.op for node in block.nodes]
+    most_tiles = max([len(cls.tile_names) for cls in {type(op) for op in ops}], default=0)
     width = max(least // (1 + most_tiles), 1)
-    return has_equal_parts(forms, max(width // 8, 1)) and has_equal_parts(forms, width)
+    return (has_equal_parts(numbered([op.kind() for op in ops]), width)
+            and has_equal_parts(numbered([op.form() for op in ops]), width))
+
+
+def numbered(keys: Sequence[Hashable]) -> "array[int]":
+    """Return a number for each key, one for equal keys."""
+    numbers: dict[Hashable, int] = {}
+    return array("i", [numbers.setdefault(key, len(numbers)) for key in keys])
 
 
 def has_equal_parts(numbers: "array[int]", width: int) -> bool:
