@@ -226,8 +226,7 @@ class RecognizedOperation:
         """Return the ``Op`` of an operation with these operands, and the ranges of its symbols."""
         op = self.op
         copy = object.__new__(type(op))
-        values = copy.__dict__
-        values.update(op.__dict__)
+        values = copy.__dict__ = op.__dict__.copy()
         at = 0
         for field in op.tiles:
             if (tile := values[field.name]) is not None:

@@ -378,8 +378,7 @@ def changed(op: O, tile: Callable[[Tile], Tile] | None, /, **fields: object) -> 
     """Return a copy of an operation in which ``fields`` replace attributes and, unless ``tile`` is None, ``tile(t)``
     replaces each tile t."""
     copy = object.__new__(type(op))
-    values = copy.__dict__
-    values.update(op.__dict__)
+    values = copy.__dict__ = op.__dict__.copy()
     for f in op.tiles if tile is not None else ():
         if (old := values[f.name]) is not None:
             values[f.name] = tile(old)              # type: ignore[misc]
@@ -392,8 +391,7 @@ def changed(op: O, tile: Callable[[Tile], Tile] | None, /, **fields: object) -> 
 def with_tiles(op: O, tiles: dict[str, Tile]) -> O:
     """Copy an operation with some tiles, by name, replaced."""
     copy = object.__new__(type(op))
-    values = copy.__dict__
-    values.update(op.__dict__)
+    values = copy.__dict__ = op.__dict__.copy()
     values.update(tiles)
     return copy
 
@@ -445,13 +443,13 @@ def on_engine(op: Op, engine: Engine) -> Op:
     """Return the operation on another engine."""
     name = NAME_OF[engine]
     copy = object.__new__(type(op))
-    values = copy.__dict__
-    values.update(op.__dict__)
+    values = copy.__dict__ = op.__dict__.copy()
     values["engine"] = name
-    kind = values.pop(KIND, None)
+    kind = values.get(KIND)
     if kind is not None:
         kind_on_engine = kind.on_engines.get(name)
         if kind_on_engine is None:
+            del values[KIND]
             kind_on_engine = kind.on_engines[name] = copy.kind()
         values[KIND] = kind_on_engine
     return copy

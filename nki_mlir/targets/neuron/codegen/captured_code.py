@@ -111,8 +111,7 @@ class StraightKernel(LoweredKernel):
                 continue
             file, line, column = entry.at[:3]
             op = object.__new__(type(entry.op))
-            values = op.__dict__
-            values.update(entry.memo[RECORD].__dict__)
+            values = op.__dict__ = entry.memo[RECORD].__dict__.copy()
             values["extra"] = {}
             for field, tile in entry.operands:
                 handle = tile.handle

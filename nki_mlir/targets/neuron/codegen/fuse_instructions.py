@@ -340,8 +340,8 @@ def form_of(pair: FusedPair, ops: tuple[Op, Op], free: Sequence[FreeNumber | Non
 def pair_of(form: PairForm, ops: tuple[Op, Op]) -> FusedPair:
     """Return the fused operation of a pair of that form."""
     op = object.__new__(type(form.op))
-    values, sources = op.__dict__, (ops[0].__dict__, ops[1].__dict__)
-    values.update(form.op.__dict__)
+    values, sources = form.op.__dict__.copy(), (ops[0].__dict__, ops[1].__dict__)
+    op.__dict__ = values
     for name, number, source, access in form.tiles:
         tile = sources[number][source]
         values[name] = tile if access is None else replace(tile, access=access)

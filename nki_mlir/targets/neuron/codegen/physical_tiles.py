@@ -36,8 +36,7 @@ class PhysicalTiles:
         """Return the operation on physical tiles, with registers for its symbols. It becomes instruction ``at`` of the
         stream of engine ``number``, whose name is ``engine``."""
         copy = object.__new__(type(op))
-        values = copy.__dict__
-        values.update(op.__dict__)
+        values = copy.__dict__ = op.__dict__.copy()
         for name in op.tile_names:
             if (tile := values[name]) is not None:
                 values[name] = self.used(tile, number, at)

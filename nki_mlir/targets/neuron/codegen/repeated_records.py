@@ -241,8 +241,7 @@ def stamped(instruction: StampedInstruction, handles: Sequence[DeviceBuffer | No
     distances of their clusters, if there are any. ``tiles`` memoizes moved tiles. ``number``: that of the operation."""
     op = instruction.op
     copy = object.__new__(type(op))
-    values = copy.__dict__
-    values.update(op.__dict__)
+    values = copy.__dict__ = op.__dict__.copy()
     for name, tile, slot, cluster in instruction.tiles:
         buffer = handles[slot]
         assert buffer is not None

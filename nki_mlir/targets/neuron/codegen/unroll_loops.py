@@ -305,8 +305,7 @@ class Unroller:
         if operands is None:
             operands = self.operands[step] = [self.symbolic_operand(field.name, tile) for field, tile in op.operands()]
         copy = object.__new__(type(op))
-        fields = copy.__dict__
-        fields.update(op.__dict__)
+        fields = copy.__dict__ = op.__dict__.copy()
         fields["symbols"] = fields["ranges"] = ()
         for name, tile, positions, accesses in operands:
             buffer, access = buffers.get(tile.handle, tile.handle), tile.access
