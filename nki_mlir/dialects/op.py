@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.access_factors import slowest
+from nki_mlir.dialects.field_values import AccessedTiles, FieldValues, accessed_at, values_at
 from nki_mlir.dialects.operation_kind import KIND, OperationKind, kind_of, same_value
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
@@ -136,17 +136,6 @@ def with_separate_axes(main: Sequence[int], operands: Sequence[tuple[TileField, 
     return Iteration(tuple(extents), axes, frozenset(range(len(main), len(extents))))
 
 
-FieldValues: TypeAlias = Callable[[dict[str, Any]], Sequence[Any]]
-
-
-def values_at(names: tuple[str, ...]) -> FieldValues:
-    """Return a function that returns the values of a dict at these names."""
-    if len(names) == 1:
-        name, = names
-        return lambda values: (values[name],)
-    return itemgetter(*names) if names else lambda values: ()
-
-
 REGISTRY: dict[str, type["Op"]] = {}            # full name, for example "nisa.tensor_tensor"
 
 ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
@@ -169,9 +158,11 @@ class Op:
     tile_names: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()      # names of the tiles that the operation reads
     outputs: ClassVar[tuple[str, ...]] = ()     # names of the tiles that the operation writes
-    tiles_in: ClassVar["FieldValues"]           # returns the tiles among the values of fields, None for absent ones
-    tiles_read: ClassVar["FieldValues"]         # returns the tiles that the operation reads
-    tiles_written: ClassVar["FieldValues"]      # returns the tiles that the operation writes
+    tiles_in: ClassVar[FieldValues]             # returns the tiles among the values of fields, None for absent ones
+    tiles_read: ClassVar[FieldValues]           # returns the tiles that the operation reads
+    tiles_written: ClassVar[FieldValues]        # returns the tiles that the operation writes
+    # returns both; None if ``sources`` or ``targets`` leave some out
+    tiles_accessed: ClassVar[AccessedTiles | None]
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
@@ -220,6 +211,8 @@ class Op:
         cls.inputs = tuple(tile.name for tile in cls.tiles if tile.reads)
         cls.outputs = tuple(tile.name for tile in cls.tiles if tile.writes)
         cls.tiles_in, cls.tiles_read, cls.tiles_written = map(values_at, (cls.tile_names, cls.inputs, cls.outputs))
+        leaves_out = cls.sources is not Op.sources or cls.targets is not Op.targets
+        cls.tiles_accessed = None if leaves_out else accessed_at(cls.inputs, cls.outputs)
         cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls

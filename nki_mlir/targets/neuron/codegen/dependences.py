@@ -291,10 +291,9 @@ def touched(ops: Sequence[Op], address_of: Callable[[DeviceBuffer], Address], ed
 
 def accessed(op: Op) -> tuple[Sequence[Tile | None], Sequence[Tile | None]]:
     """Return the tiles that an operation reads, and those that it writes; None for tiles that it lacks."""
-    cls = type(op)
-    if cls.sources is Op.sources and cls.targets is Op.targets:
-        values = op.__dict__
-        return cls.tiles_read(values), cls.tiles_written(values)
+    tiles_accessed = type(op).tiles_accessed
+    if tiles_accessed is not None:
+        return tiles_accessed(op.__dict__)
     return [tile for _, tile in op.sources()], [tile for _, tile in op.targets()]
 
 

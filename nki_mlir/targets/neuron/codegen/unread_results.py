@@ -58,11 +58,15 @@ def _may_be_unread(code: Code) -> bool:
             return True
         sources, targets = accessed(op)
         read = [tile.handle for tile in sources if tile is not None]
-        written = [tile.handle for tile in targets if tile is not None]
-        if not written or op.acts_outside or any([buffer.role != "local" for buffer in written]):
+        written, is_needed = list[DeviceBuffer](), op.acts_outside
+        for tile in targets:
+            if tile is not None:
+                buffer = tile.handle
+                written.append(buffer)
+                sources_of[buffer] += read
+                is_needed = is_needed or buffer.role != "local"
+        if is_needed or not written:
             waiting += read + written
-        for buffer in written:
-            sources_of[buffer] += read
     reached = set[DeviceBuffer]()
     while waiting:
         if (buffer := waiting.pop()) not in reached:
