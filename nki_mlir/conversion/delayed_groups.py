@@ -52,10 +52,11 @@ Forms = dict[tuple[int, ...], OperationForm]                # by the movable sta
 @dataclass(eq=False, slots=True)
 class FormsOfMemo:
     """The forms of the operations that share a memo: by the other parts of their patterns that may differ, then by
-    movable starts. ``moves``: whether the start of each tile is movable. ``last`` has the parts of the last operation,
-    which mostly equal the next one's, and their forms."""
+    movable starts. ``moves``: whether the start of each tile is movable; ``moving``: the numbers of those tiles.
+    ``last`` has the parts of the last operation, which mostly equal the next one's, and their forms."""
 
     moves: tuple[bool, ...]
+    moving: tuple[int, ...]
     forms: dict[tuple[object, ...], Forms] = field(default_factory=dict)
     last: tuple[list[object], Forms] | None = None
 
@@ -107,7 +108,8 @@ class DelayedGroups(Groups):
                 return None
             self.above_nisa |= isinstance(op, NkiOp)
             can_move = tuple([is_movable(tile.access, tile.space, tile.base_shape, tile.base_dtype) for tile in tiles])
-            of_memo = self.of_memo[memo.setdefault(TOKEN, object())] = FormsOfMemo(can_move)
+            of_memo = self.of_memo[memo.setdefault(TOKEN, object())] = FormsOfMemo(
+                can_move, tuple([number for number, moves in enumerate(can_move) if moves]))
         parts: list[object] = []
         starts: list[int] = []
         for moves, (_, tile) in zip(of_memo.moves, operands):
@@ -124,7 +126,7 @@ class DelayedGroups(Groups):
         form = forms.get(key)
         if form is None:
             form = next(iter(forms.values()), None) or self.form_of(op)
-            at = tuple(zip([number for number, moves in enumerate(of_memo.moves) if moves], key))
+            at = tuple(zip(of_memo.moving, key))
             form = forms[key] = form if form.starts == at else form.starting(at)
         return form
 

@@ -270,11 +270,14 @@ class Groups:
     def group(self, steps: Sequence[TileOperation | SourceBuffer | None]) -> None:
         for step in steps:
             if type(step) is TileOperation:
-                if self.open and (step.form.alone or not self.continues(step)):
+                form = step.form
+                ends = form.alone or not form.may_fold
+                if self.open and (form.alone or not self.continues(step)):
                     self.close()
-                self.open.append(step)
-                if step.form.alone or not step.form.may_fold:
-                    self.close()
+                if not (ends and not self.open and self.is_known(step)):
+                    self.open.append(step)
+                    if ends:
+                        self.close()
             elif type(step) is SourceBuffer:
                 if self.open:
                     self.inside.append((len(self.open), step))
@@ -295,7 +298,7 @@ class Groups:
         if not operations:
             return
         self.open, self.inside = [], []
-        if len(operations) == 1 and self.is_known(operations):
+        if len(operations) == 1 and self.is_known(operations[0]):
             return
         if any([operation.form.stays for operation in operations]):
             return
@@ -333,14 +336,14 @@ class Groups:
         else:
             self.repeat(group, first)
 
-    def is_known(self, operations: list[TileOperation]) -> bool:
+    def is_known(self, operation: TileOperation) -> bool:
         """Return whether a single operation repeats an earlier one, and note it. The operation must have no index
         values, and each operand in another buffer: its key then has only the outline and the origins."""
-        _, _, form, used, symbols = operations[0]
+        _, _, form, used, symbols = operation
         first = self.by_outline.get((form.outline, *[buffer.origin for buffer in used]))
         if first is None or symbols or form.stays or len(set(used)) < len(used):
             return False
-        self.repeat(OperationGroup(operations, used, first.slots, tuple([start for _, start in form.starts]), ()),
+        self.repeat(OperationGroup((operation,), used, first.slots, tuple([start for _, start in form.starts]), ()),
                     first)
         return True
 

@@ -298,7 +298,7 @@ class Tile:
         """Return the same elements of another buffer, which messages may name by another label."""
         tile = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access,
                     self.label if label is None else label)
-        tile._layout, tile._form = self.layout, self._form
+        tile._layout, tile._form = self._layout or self.layout, self._form
         return tile
 
     def patterned(self, *, partition: Linear | None = None, free: Linear | None = None,

@@ -37,7 +37,7 @@ class DType:
     kind: Encoding
     mantissa: int = 0           # explicit mantissa bits of a float
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of one element in memory."""
         return self.numpy.itemsize

@@ -14,7 +14,6 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.free_numbers import with_standin
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 from nki_mlir.targets.neuron.codegen.step_engines import Choice, DistinctChoices
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
@@ -63,7 +62,7 @@ class StepTable:
         self.transfer_numbers: dict[TimedTransfer, int] = {}
         self.buffers: list[DeviceBuffer] = []
         self.buffer_numbers: dict[DeviceBuffer, int] = {}
-        self.shapes: dict[tuple[str, tuple[int, ...], DType], tuple[int, int]] = {}     # memory and room of buffers
+        self.shapes: dict[tuple[str, tuple[int, ...], str], tuple[int, int]] = {}       # memory and room of buffers
         self.forms, self.of_transfers, self.used_start, self.used = (array("q") for _ in range(4))
         self.form_columns, self.buffer_columns = [array("q") for _ in range(3)], [array("q") for _ in range(2)]
         self.used_start.append(0)
@@ -96,7 +95,7 @@ class StepTable:
 
     def add_buffer(self, buffer: DeviceBuffer) -> int:
         spaces, rooms = self.buffer_columns
-        shape = buffer.space, buffer.shape, buffer.dtype
+        shape = buffer.space, buffer.shape, buffer.dtype.name        # whose hash takes less time than a dtype's
         space_and_room = self.shapes.get(shape)
         if space_and_room is None:
             space_and_room = self.shapes[shape] = SPACES.index(buffer.space), occupied_bytes(buffer, self.machine)

@@ -22,6 +22,7 @@ from nki_mlir.targets.neuron.format.assembly_operation import check_plain
 SLOT = 64
 HEADER = struct.Struct("<BBBBBBHI")         # opcode, flags, engine, slots, waits, queue, present tiles, location
 WAIT = struct.Struct("<BBH")                # semaphore, comparison (0: greater or equal), value
+ONLY_WAIT = struct.Struct("<BBH8x")         # the waits of an instruction that has one
 UPDATE = struct.Struct("<BBHI")             # semaphore, operation, value, reserved
 DESCRIPTOR = struct.Struct("<BBBBhHq")      # space, dtype, dims, terms, partition or variable, lanes, offset
 ENGINE_DIM, MEMORY_DIM = struct.Struct("<hH"), struct.Struct("<iI")    # step, count; innermost first
@@ -32,10 +33,10 @@ HAS_UPDATE, HAS_QUEUE, HAS_LOCATION = 1, 2, 4
 INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
 BROADCAST = 0x8000                          # in the field of lanes: all lanes read one partition
 WAITS = 3
-NO_WAITS, NO_FURTHER_WAITS = bytes(WAIT.size * WAITS), bytes(WAIT.size * (WAITS - 1))
+NO_WAITS = bytes(WAIT.size * WAITS)
 FIXED = HEADER.size + len(NO_WAITS) + UPDATE.size       # bytes before the descriptors
 DTYPES = (*ALL, *MICROSCALING)             # by number
-NUMBER_OF_DTYPE = {dtype: number for number, dtype in enumerate(DTYPES)}
+NUMBER_OF_DTYPE = {dtype.name: number for number, dtype in enumerate(DTYPES)}
 NUMBER_OF_ENGINE = {engine: number for number, engine in enumerate(ENGINES)}
 
 
@@ -137,7 +138,8 @@ class Encoder:
                 location = self.location(at)
         several_waits, waits = instruction.waits, NO_WAITS
         if len(several_waits) == 1:
-            waits = self.wait(several_waits[0]) + NO_FURTHER_WAITS
+            semaphore, value = several_waits[0]
+            waits = pack(ONLY_WAIT, "the wait", semaphore, 0, value)
         elif several_waits:
             waits = b"".join([self.wait(wait) for wait in several_waits]).ljust(len(NO_WAITS), b"\0")
         if update is not None:
@@ -185,7 +187,7 @@ class Encoder:
         if dims is None:
             dims = self.dims[pairs, dim] = b"".join([
                 pack(dim, f"a step or extent of {tile.describe()}:", step, count) for step, count in reversed(pairs)])
-        start = pack(DESCRIPTOR, tile.describe, SPACES[tile.space], NUMBER_OF_DTYPE[access.dtype], len(pairs),
+        start = pack(DESCRIPTOR, tile.describe, SPACES[tile.space], NUMBER_OF_DTYPE[access.dtype.name], len(pairs),
                      len(terms), base, lanes, access.free.const * size)
         return start + dims if not terms else b"".join([start, dims, *[
             pack(TERM, f"an offset of {tile.describe()}:", register, unit, 0, c)

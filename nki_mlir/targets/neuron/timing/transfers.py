@@ -46,7 +46,7 @@ class Transfers:
         for tile in type(op).tiles_in(op.__dict__):
             if tile is not None:
                 access = tile.access
-                parts += (tile.space, access.dtype, access.dims, access.partition and access.partition.const)
+                parts += (tile.space, access.dtype.name, access.dims, access.partition and access.partition.const)
         key = tuple(parts)
         timed = self.times.get(key)
         if timed is None:
