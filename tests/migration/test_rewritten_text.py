@@ -65,10 +65,10 @@ nl.store(out[i_p, i_f], t, mask={mask})""")
                                "tile_rows_2 = min(num_rows, tile_rows)"], "0:tile_rows_2, :"),
     ("(i_f < n) & (i_f < m)", ["num_columns = min(64, n)", "tile_columns = min(64, m)",
                                "tile_columns_2 = min(num_columns, tile_columns)"], ":, 0:tile_columns_2"),
-    ("(i_p >= n) & (i_p < m)", ["start = max(0, n)", "num_rows = min(128, m)", "tile_rows = min(128, num_rows) - start"],
+    ("(i_p >= n) & (i_p < m)", ["start = max(0, n)", "num_rows = min(128, m)", "tile_rows = num_rows - start"],
      "nl.ds(start, tile_rows), :"),
     ("(i_f > n) & (i_f <= m)", ["start = max(0, n + 1)", "num_columns = min(64, m + 1)",
-                                "tile_columns = min(64, num_columns) - start"], ":, nl.ds(start, tile_columns)"),
+                                "tile_columns = num_columns - start"], ":, nl.ds(start, tile_columns)"),
     ("(i_f >= n) & (i_f >= m)", ["start = max(0, n)", "start_2 = max(0, m)", "start_3 = max(start, start_2)",
                                  "num_columns = 64 - start_3"], ":, nl.ds(start_3, num_columns)"),
 ])
