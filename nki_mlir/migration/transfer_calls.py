@@ -154,11 +154,16 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("store")
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Return the store of a tile to HBM: a tile in PSUM, or a number, goes through SBUF."""
-    for bound in a.mask.bounds if a.mask is not None and not a.mask.alternatives and not a.selects_no_box else ():
-        is_named = terms.number(bound.low) is None and terms.number(bound.high) is None
-        if bound.low and not bound.extent and is_named:             # may select nothing
-            a.condition = " and ".join(filter(None, (a.condition, f"{bound.high} > 0")))
+    if a.mask is not None and not a.mask.alternatives and not a.selects_no_box:
+        a.condition = " and ".join(filter(None, (a.condition, *_named_ends(a.mask))))
     return _stored(calls, a)
+
+
+def _named_ends(mask: MaskFact) -> list[str]:
+    """Return the conditions that a mask selects elements, for the axes on which it leaves out a number of first
+    elements that the text does not show."""
+    return [f"{bound.high} > 0" for bound in mask.bounds if bound.low and not bound.extent
+            and terms.number(bound.low) is None and terms.number(bound.high) is None]
 
 
 def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
@@ -189,7 +194,7 @@ def _stored(calls: Calls, a: Arguments) -> cst.BaseExpression:
     result = calls.result(value)
     if result is not None and result.narrow[1] == target.dtype != "":
         result.expression = result.narrow[0]
-    text, source = _first_columns(*a.tensor("value"), target, a.mask)
+    text, source = _selected_columns(calls, *a.tensor("value"), target, a.mask)
     if flipped is not None:
         if source.shape is None or "?" in source.shape or source.shape != target.shape:
             raise LeftForAPerson("an index that steps backwards")
@@ -222,19 +227,20 @@ def _copied_and_stored(calls: Calls, mask: MaskFact | None, dst: str, text: str)
     return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.copy({text}))", Fact())
 
 
-def _first_columns(text: str, source: TensorFact, target: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
-    """Return the first columns of a tile whose number of columns the text does not show, as many as the mask leaves of
-    the destination."""
+def _selected_columns(calls: Calls, text: str, source: TensorFact, target: TensorFact, mask: MaskFact | None
+                      ) -> tuple[str, TensorFact]:
+    """Return the columns that the mask leaves of the destination, of a tile whose number of columns the text does not
+    show."""
     rank = target.rank or 0
     sizes = source.shape or ("?",) * rank
     bounds = [bound_of(mask, axis) if mask is not None and size == "?" else None
               for axis, size in zip(range(1 - rank, 0), sizes[1:])]
     if mask is None or mask.selects_no_box or len(sizes) != rank or not any(bounds) or any(
-            b.low or b.rank != rank for b in bounds if b is not None):
+            b.rank != rank for b in bounds if b is not None):
         return text, source
-    cut = [None, *(bound.high if bound is not None else None for bound in bounds)]
-    shape = tuple(size if high is None else high for size, high in zip(sizes, cut))
-    return part_of(text, [":" if high is None else f"0:{high}" for high in cut]), source.like(shape)
+    spans = [":", *(span(b.low or "0", b.high).replace("nl.ds(", f"{calls.nl}.ds(") if b else ":" for b in bounds)]
+    shape = tuple(size if b is None else b.high for size, b in zip(sizes, [None, *bounds]))
+    return part_of(text, spans), source.like(shape)
 
 
 def _copied(calls: Calls, text: str, tensor: TensorFact) -> str:
@@ -257,13 +263,20 @@ def _named_value(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 
 def _stored_twice(calls: Calls, a: Arguments, mask: MaskFact) -> cst.BaseExpression:
-    """Return a store for each of the comparisons of which one selects an element."""
+    """Return a store for each of the comparisons of which one selects an element, except those that select none."""
     value, texts = _named_value(calls, a), list[str]()
     for comparison in mask.alternatives:
-        a.mask, a.nodes["value"] = calls.mask_of(comparison.operator, comparison.index), value
+        a.mask, condition = calls.executed(calls.mask_of(comparison.operator, comparison.index), "", in_one=False)
+        if a.mask is None:
+            continue
+        a.nodes["value"] = value
+        ends = [] if a.selects_no_box else _named_ends(a.mask)
         stored = _stored(calls, a)
         assert isinstance(stored, cst.BaseExpression)
-        texts += calls.run_if(" and ".join(a.mask.conditions), [calls.loops.get(id(stored)) or calls.text(stored)])
+        texts += calls.run_if(" and ".join(filter(None, (condition, *ends))),
+                              [calls.loops.get(id(stored)) or calls.text(stored)])
+    if not texts:
+        a.condition = "False"
     expression = calls.new(calls.text(a.nodes["dst"]), Fact())
     calls.loops[id(expression)] = "\n".join(texts)
     return expression

@@ -63,3 +63,43 @@ def test_masks_that_the_beta_generation_refuses_are_left(mask):
     report = MigrationReport("kernel.py")
     rewritten(HEAD + KERNEL.format(statement=f"kept[p, f] = nl.copy(tile, mask={mask})", after=""), report)
     assert [e.text for e in report.entries if e.left] == ["a mask that consists of other values than comparisons"]
+
+
+EMPTY_PARTS = {
+    "(f < 0) | (f < 1)": "    nl.store(out[:, 0:1], kept[:, 0:1])\n",
+    "(p < -2) | (f > 20)": "    nl.store(out[:, 21:24], kept[:, 21:24])\n",
+    "(f >= 24) | (p < 8)": "    nl.store(out[0:8, :], kept[0:8])\n",
+    "(f < 0) | (p < -2)": "",
+}
+
+
+@pytest.mark.parametrize("mask", EMPTY_PARTS)
+def test_stores_of_no_element_are_left_out(mask, tmp_path):
+    kernel = f"""def kernel(x, y):
+    out = nl.ndarray((32, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:24]
+    kept = nl.load(y)
+    nl.store(out, nl.load(x))
+    nl.store(out[p, f], kept, mask={mask})
+    return out
+"""
+    assert migrated(kernel).partition("    nl.store(out, nl.load(x))\n")[2] == EMPTY_PARTS[mask] + "    return out\n"
+    assert_same_values(kernel, tmp_path, floats(32, 24), floats(32, 24)[::-1])
+
+
+def test_values_of_a_store_whose_part_may_be_empty(tmp_path):
+    kernel = KERNEL.format(statement="", after="nl.store(out[p, f], tile, mask=(p < 8) | (f >= cols + rows - 32))")
+    for shape in ((32, 24), (16, 24), (12, 20)):
+        assert_same_values(kernel, tmp_path, floats(*shape), floats(*shape)[::-1])
+
+
+def test_a_store_under_a_mask_of_the_last_columns_reads_these_of_a_tile_of_unknown_size(tmp_path):
+    kernel = """def kernel(x, y):
+    out = nl.ndarray((32, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:32, 0:24]
+    nl.store(out, nl.load(x))
+    nl.store(out[p, f], nl.load(y), mask=f > 20)
+    return out
+"""
+    assert "    nl.store(out[:, 21:24], nl.load(y)[:, 21:24])\n" in migrated(kernel)
+    assert_same_values(kernel, tmp_path, floats(32, 24), floats(32, 24)[::-1])
