@@ -11,6 +11,7 @@ Functions of ``nl`` take rows from any partition. If the text does not show wher
 """
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import gcd
@@ -142,6 +143,19 @@ def _least(offset: str, entries: Sequence[ast.expr]) -> int | None:
     return terms.number(least)
 
 
+def _rows_and_summands(offset: ast.expr, stride: str) -> tuple[int, list[str]] | None:
+    """Return how many rows an offset passes, as a multiple of the ``stride`` of rows, and its other summands; None if
+    the text does not show the number."""
+    match offset:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = _rows_and_summands(left, stride), _rows_and_summands(right, stride)
+            return parts[0] and parts[1] and (parts[0][0] + parts[1][0], parts[0][1] + parts[1][1])
+        case ast.BinOp(left=ast.Constant(value=int(count)), op=ast.Mult(), right=right) if ast.unparse(right) == stride:
+            return count, []
+    text = ast.unparse(offset)
+    return (1, []) if text == stride else None if stride in text else (0, [text])
+
+
 class EngineRows(UncutTiles):
     """The part of the rewriter that copies rows to partitions where engines start, and back."""
 
@@ -241,6 +255,8 @@ class EngineRows(UncutTiles):
 
     def operand(self, text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
         """Return the operand of an instruction: a copy of the rows if they begin where no engine can start."""
+        if (parts := self._rows_of_pattern(text)) is not None:
+            return self._with_pattern(self.operand(*parts[:2])[0], parts[2]), tensor
         if not is_between(text, tensor):
             self._report_unknown_row(text)
             return text, tensor
@@ -272,30 +288,48 @@ class EngineRows(UncutTiles):
         if (parts := self._rows_of_pattern(text)) is not None:
             view, tile, pattern = parts
             rows, after = self.updated(view, tile)
-            return [*write(f"{rows}.ap({pattern})"), *after]
+            return [*write(self._with_pattern(rows, pattern)), *after]
         if not is_between(text, tensor):
             self._report_unknown_row(text)
             return texts
         rows = self._rows(text, tensor)
         return [*write(rows), f"{self.nisa}.dma_copy(dst={text}, src={rows})"]
 
+    @staticmethod
+    def _with_pattern(rows: str, pattern: str) -> str:
+        """Return an access pattern of a tile, in whose text ``_`` is the tile."""
+        return f"{rows}.ap({pattern})".replace("_.strides", f"{rows}.strides")
+
     def _rows_of_pattern(self, text: str) -> tuple[str, TensorFact, str] | None:
-        """Return the rows of a tile that an access pattern touches, and the pattern in these rows, if it begins at a
-        row where no engine can start; None for other texts."""
+        """Return the rows of a tile that an access pattern touches, and the pattern in these rows, whose tile is ``_``,
+        if it begins at a row where no engine can start; None for other texts."""
         with suppress(SyntaxError):
             match ast.parse(text, mode="eval").body:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap"), args=[ast.List(elts=[ast.List(
-                        elts=[ast.Constant(value=int(row)), ast.Constant(value=int(count))]), *other_dims]) as pattern],
-                              keywords=[ast.keyword(arg="offset", value=offset)]) if row > 0:
-                    least = _least(ast.unparse(offset), other_dims)
-                    fact, first = self.scope.facts.get(name), -1 if least is None else least // row
-                    view = f"{name}[{first}:{first + count}]"
-                    if first >= 0 and isinstance(fact, TensorFact) and fact.shape is not None and not (
-                            fact.blocks) and is_between(view, fact) and terms.product(fact.shape[1:]) == str(row):
+                        elts=[step, ast.Constant(value=int(count))]), *other_dims]) as pattern],
+                              keywords=[ast.keyword(arg="offset", value=offset)]):
+                    first, start = self._first_row(name, step, other_dims, offset)
+                    fact, view = self.scope.facts.get(name), f"{name}[{first}:{first + count}]"
+                    if first > 0 and isinstance(fact, TensorFact) and fact.shape is not None and not (
+                            fact.blocks) and is_between(view, fact):
                         tile = fact.like((str(count), *fact.shape[1:]))
-                        start = terms.simplified(f"{ast.unparse(offset)} - {first * row}")
-                        return view, tile, f"{ast.unparse(pattern)}, offset={start}"
+                        in_rows = f"{ast.unparse(pattern)}, offset={start}"
+                        return view, tile, re.sub(rf"\b{name}\.strides\b", "_.strides", in_rows)
         return None
+
+    def _first_row(self, name: str, step: ast.expr, other_dims: Sequence[ast.expr], offset: ast.expr
+                   ) -> tuple[int, str]:
+        """Return the row at which an access pattern of a tile begins, and the offset in this row; 0 for the row if the
+        text does not show it. ``step`` is the pattern's step from row to row."""
+        fact, stride = self.scope.facts.get(name), f"{name}.strides[0]"
+        if ast.unparse(step) == stride and all(stride not in ast.unparse(dim) for dim in other_dims):
+            first, other_summands = _rows_and_summands(offset, stride) or (0, [])
+            return first, " + ".join(other_summands) or "0"
+        row, least = terms.number(ast.unparse(step)) or 0, _least(ast.unparse(offset), other_dims)
+        dims = fact.shape[1:] if isinstance(fact, TensorFact) and fact.shape else ()
+        if row <= 0 or least is None or terms.product(dims) != str(row):
+            return 0, ""
+        return least // row, terms.simplified(f"{ast.unparse(offset)} - {least // row * row}")
 
     def via_new_tile(self, dst: str, dst_fact: TensorFact, write: Callable[[str], list[str]]) -> list[str]:
         """Return the statements that ``write`` returns for a destination, or for a new tile that is then copied, where

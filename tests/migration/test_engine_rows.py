@@ -147,3 +147,43 @@ def test_patterns__whose_first_row_no_engine_starts_at_are_copied_there_and_back
     text = migrated(kernel)
     assert "dst=result[9:15], src=rows" in text and "src=result[9:15])" in text
     assert_same_values(kernel, tmp_path, floats(32, 8))
+
+
+BACKWARDS = """def kernel(x):
+    out = nl.ndarray((15, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:15, 0:16]
+    t = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.sbuf)
+    t[...] = nl.load(x)
+    part = t[0:20, :]
+    kept = nl.full((15, 16), 1, nl.float32)
+    STATEMENT
+    nl.store(out, kept)
+    return out
+"""
+
+
+@pytest.mark.parametrize(("statement", "texts"), [
+    ("kept[...] = nl.copy(t[p, 15 - f], mask=p >= 14)", """    rows = nl.ndarray((1, 16), dtype=t.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=t[14:15])
+    nisa.dma_copy(dst=kept[14:15], src=nl.copy(rows.ap([[16, 1], [-1, 16]], offset=15)))
+"""),
+    ("kept[...] = nl.exp(part[p, 15 - f], mask=p >= 14)", """\
+    rows = nl.ndarray((1, 16), dtype=part.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=part[14:15])
+    nisa.dma_copy(dst=kept[14:15], src=nl.exp(rows.ap([[rows.strides[0], 1], [-rows.strides[1], 16]], \
+offset=15 * rows.strides[1])))
+"""),
+    ("kept[0:3] = nl.copy(t[nl.arange(3)[:, None] + 14, 15 - nl.arange(16)[None, :]])", """\
+    rows = nl.ndarray((3, 16), dtype=t.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=t[14:17])
+    nisa.tensor_copy(dst=kept[0:3], src=rows.ap([[16, 3], [-1, 16]], offset=15))
+"""),
+    ("kept[0:3] = nl.copy(t[nl.arange(3)[:, None] + 32 - 32, 15 - nl.arange(16)[None, :]])", """\
+    nisa.tensor_copy(dst=kept[0:3], src=t.ap([[16, 3], [-1, 16]], offset=15))
+"""),
+])
+def test_rows_of_a_pattern_that_steps_backwards_are_copied_first(statement, texts, tmp_path) -> None:
+    kernel = BACKWARDS.replace("STATEMENT", statement)
+    _, _, new = migrated(kernel).partition("kept = nl.full((15, 16), 1, dtype=nl.float32, buffer=nl.sbuf)\n")
+    assert new == texts + "    nl.store(out, kept)\n    return out\n"
+    assert_same_values(kernel, tmp_path, floats(32, 16))
