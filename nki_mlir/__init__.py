@@ -112,7 +112,8 @@ def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelRe
         ``findings``, ``precision`` and ``sound``; ``str`` of the report is the text for a terminal, ``json()`` a dict.
 
     Errors:
-        Arguments that the kernel does not take are errors, as in a call; each mistake of the kernel is a finding.
+        Arguments that the kernel does not take are errors, as in a call, and tensors of a framework are; each mistake
+        of the kernel is a finding.
 
     Example:
         def half(x):

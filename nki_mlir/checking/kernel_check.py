@@ -32,6 +32,7 @@ from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.current.kernel import Kernel as CurrentKernel
 from nki_mlir.language.current.refused_python import RefusedPython, classes_within, refused_python
 from nki_mlir.language.kernel import Kernel, describe_array, is_array
+from nki_mlir.language.launching import NotNumpy
 from nki_mlir.language.older_forms import OlderFormWarning, report_forms_of
 from nki_mlir.language.results import ElementsLeftOut
 from nki_mlir.progress import ignore
@@ -66,6 +67,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     """Check a kernel for some arguments, which do not change, and return the report."""
     if not isinstance(kernel, Kernel):
         raise NotDecorated(found=getattr(kernel, "__name__", f"a value of type {type(kernel).__name__}")).here()
+    NotNumpy.check("nki_mlir.check", (*arguments, *keywords.values()))
     bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
     before, diagnostics.shown = diagnostics.shown, {}          # also reports warnings that have been issued before
     try:

@@ -6,16 +6,18 @@ Options that public code passes, but that only the vendor's compiler reads (``de
 read ``--disable-dge`` in ``additional_compile_opt``, which makes the compiler write descriptors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
+
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tracebacks import without_internal_frames
 from nki_mlir.diagnostics import KernelError, warn_once
-from nki_mlir.language.kernel import is_array, plain_index_errors
+from nki_mlir.language.kernel import plain_index_errors
 from nki_mlir.language.results import DETACHED
 from nki_mlir.language.signatures.kinds import is_integer
 from nki_mlir.machine.description import UnknownTarget
@@ -27,10 +29,17 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class SimulationArgument(KernelError, TypeError):
-    code = "NKI-SIMULATE-ARGUMENT"
-    message = "simulate_kernel takes NumPy arrays, got a value of type {kind}"
-    fix = "convert it first, for example with x.numpy()"
+class NotNumpy(KernelError, TypeError):
+    code = "NKI-NUMPY-ARGUMENT"
+    message = "{function} takes NumPy arrays, got a value of type {kind}"
+    fix = "convert it first: np.asarray(x), or x.float().numpy().astype(ml_dtypes.bfloat16) for bfloat16 of PyTorch"
+
+    @classmethod
+    def check(cls, function: str, values: Iterable[object]) -> None:
+        """Raise the error if a value is a tensor of a framework."""
+        for kind in map(type, values):
+            if not issubclass(kind, np.ndarray) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):
+                raise cls(function=function, kind=kind.__name__).here()
 
 
 class UnknownMode(KernelError, ValueError):
@@ -322,10 +331,7 @@ class Decorators:
         Example:
             assert np.array_equal(nki.simulate_kernel(double, np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
         """
-        for value in (*args, *kwargs.values()):
-            kind = type(value)
-            if not is_array(value) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):
-                raise SimulationArgument(kind=kind.__name__).here()
+        NotNumpy.check("simulate_kernel", (*args, *kwargs.values()))
         chosen = self.kernel_of(kernel)
         if chosen.mode in DETACHED:             # the simulator updates arrays in place, whatever a launch would do
             chosen = replace(chosen, mode="simulation")

@@ -478,3 +478,12 @@ def test_accesses_of_two_cores__are_judged_with_their_values(form):
     assert unordered == (["note"] if form == "sums" else [])
     assert report.sound is (form != "own")
     assert [f.code for f in report.of("race")] == {"same": ["NKI-SAME-WRITES"], "sums": [], "own": ["NKI-RACE-PROGRAMS"]}[form]
+
+
+@pytest.mark.torch
+def test_tensors_of_a_framework__are_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(NkiMlirError) as caught:
+        nki_mlir.check(mistakes, torch.ones(128, 64))
+    assert caught.value.headline == "nki_mlir.check takes NumPy arrays, got a value of type Tensor"
+    assert caught.value.at is not None and caught.value.at.file == __file__
