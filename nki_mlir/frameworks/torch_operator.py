@@ -259,8 +259,8 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
 
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
-@passed_on
 @without_internal_frames
+@passed_on
 def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
     """Run an operator on tensors that record history or have tangents. Raise ``NoDerivative`` where derivatives would
     lack the kernel's term: a program of ``torch.compile`` may hide from ``frameworks.torch`` which tensors require

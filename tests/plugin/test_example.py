@@ -112,7 +112,7 @@ def test_its_target__is_a_machine(site):
     opt(site, "kernels.py:limited_twice", wide, "--lower-to-isa", "--target=trn2")
     output = run(site, "-m", "nki_mlir.cli.opt", "kernels.py:limited_twice", wide, "--lower-to-isa",
                  "--target=trn2_small", status=1).stderr
-    assert "take 131072 bytes per partition; trn2_small has 70994 [NKI-MEMORY-FULL]" in output
+    assert "1 tile that is live takes 131072 bytes per partition; trn2_small has 70994 [NKI-MEMORY-FULL]" in output
 
 
 def test_switched_off__it_is_not_there(site):
