@@ -92,12 +92,17 @@ def entries(folder: Path) -> Iterator[tuple[int, int, Path]]:
     """Yield (time of last use, bytes, file) of each entry of a cache, including entries that a process left unfinished,
     and folders of engines.
 
-    Skip entries that another process removes meanwhile.
+    Skip entries that another process removes meanwhile, and other folders: they are not the cache's.
     """
-    for file in [*folder.glob(f"*{SUFFIX}*"), *(path for path in folder.glob("*") if ENGINE.fullmatch(path.name))]:
+    for file in folder.glob("*"):
+        is_engine = ENGINE.fullmatch(file.name) is not None
+        if not is_engine and SUFFIX not in file.name:
+            continue
         try:
-            status = file.stat()
-            size = sum(f.stat().st_size for f in file.iterdir()) if stat.S_ISDIR(status.st_mode) else status.st_size
+            status = file.lstat()
+            if stat.S_ISDIR(status.st_mode) != is_engine:
+                continue
+            size = sum(f.stat().st_size for f in file.iterdir()) if is_engine else status.st_size
         except OSError:
             continue
         yield status.st_mtime_ns, size, file

@@ -48,6 +48,15 @@ def test_room__counts_folders_of_engines(tmp_path: Path) -> None:
     assert names(tmp_path) == ["gpsimd/new.object", "gpsimd/not an engine/kept"] and not folder.exists()
 
 
+def test_room__leaves_folders_with_the_name_of_an_entry(tmp_path: Path) -> None:
+    add(tmp_path / "objects" / "name.object" / "kept", 200)
+    add(tmp_path / "elsewhere" / "kept", 200)
+    (tmp_path / "gpsimd").mkdir()
+    (tmp_path / "gpsimd" / ENGINE).symlink_to(tmp_path / "elsewhere")
+    make_room(tmp_path, most=0)
+    assert names(tmp_path) == ["elsewhere/kept", "objects/name.object/kept"]
+
+
 @pytest.mark.parametrize("most, remaining", [(400, "abcd"), (399, "abc"), (300, "abc"), (100, "a"), (99, ""), (0, "")])
 def test_room__is_exactly_what_is_allowed(tmp_path: Path, most: int, remaining: str) -> None:
     for age, name in enumerate("abcd"):

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 FieldValues: TypeAlias = Callable[[dict[str, Any]], Sequence[Any]]
+AccessedTiles: TypeAlias = Callable[[dict[str, Any]], tuple[Sequence[Any], Sequence[Any]]]
 
 
 def values_at(names: tuple[str, ...]) -> FieldValues:
@@ -15,9 +16,6 @@ def values_at(names: tuple[str, ...]) -> FieldValues:
         name, = names
         return lambda values: (values[name],)
     return itemgetter(*names) if names else lambda values: ()
-
-
-AccessedTiles: TypeAlias = Callable[[dict[str, Any]], tuple[Sequence[Any], Sequence[Any]]]
 
 
 def accessed_at(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> AccessedTiles:

@@ -48,7 +48,7 @@ def with_shared_names(body: Sequence[cst.BaseStatement], old_names: Set[str]) ->
 
 
 def candidates(name: str) -> list[str]:
-    """Return the names that a variable may get instead of its own, the best first."""
+    """Return the names that may replace that of a variable, in the order of preference."""
     match = NUMBERED.fullmatch(name)
     base, number = (match.group(1), int(match.group(2))) if match else (name, 1)
     family = [base, *(f"{base}_{k}" for k in range(2, number))] if number > 1 else []

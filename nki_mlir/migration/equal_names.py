@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gives kernels of one name, in different functions of a file, names of their own while they are rewritten.
+"""Gives kernels of one name, in different functions of a file, unique names while they are rewritten.
 
 before:  def scaling(factor):                       while it is rewritten:  def scaling(factor):
              @nki.jit                                                           @nki.jit
@@ -11,12 +11,12 @@ before:  def scaling(factor):                       while it is rewritten:  def 
              def kernel(x): ...                                                 def kernel_of_line_10(x): ...
              return kernel                                                      return kernel_of_line_10
 
-``old_names`` gives them their names again. Several kernels of one name in one block are an error.
+``with_old_names`` gives them their names again. Several kernels of one name in one block are an error.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nki_mlir.migration.framework_calls import TextEdits
 from nki_mlir.migration.kernel_aliases import WRAPPERS
@@ -24,7 +24,6 @@ from nki_mlir.migration.names import Names
 from nki_mlir.migration.tile_classes import HOST_FUNCTIONS
 
 MARK = "_of_line_"
-MARKED = re.compile(rf"\b([A-Za-z]\w*?){MARK}\d+\b")
 Scope = ast.Module | ast.FunctionDef
 
 
@@ -36,10 +35,11 @@ class NamedTwice(Exception):
         self.line = line
 
 
-def with_own_names(text: str) -> str:
-    """Return the text with another name for each kernel, but for one, of several with the same name. Raise
-    ``NamedTwice`` if one block defines two of them, or if a function has the name for something else, too."""
-    tree = ast.parse(text)
+def with_unique_names(text: str) -> tuple[str, dict[str, str]]:
+    """Return the text with another name for each kernel, but for one, of several with the same name, and the old names
+    by the new ones. Raise ``NamedTwice`` if one block defines two of them, or if a function has the name for something
+    else, too."""
+    tree, old_names = ast.parse(text), dict[str, str]()
     names, edits = Names(text), TextEdits(text)
     first: dict[str, tuple[ast.FunctionDef, Scope]] = {}
     functions = [(f, scope) for f, scope in _functions(tree, tree, names) if _is_kernel(f, names)]
@@ -49,18 +49,22 @@ def with_own_names(text: str) -> str:
             continue
         if scope is other_scope or _bindings(scope, function.name) > 1 or MARK in text:
             raise NamedTwice(function.name, other.lineno, function.lineno)
-        own_name = f"{function.name}{MARK}{function.lineno}"
+        unique_name = f"{function.name}{MARK}{function.lineno}"
+        old_names[unique_name] = function.name
         at = edits.start(function) + len("def ")
-        edits.replace(at, at + len(function.name.encode()), own_name)
+        edits.replace(at, at + len(function.name.encode()), unique_name)
         for node in ast.walk(scope):
             if isinstance(node, ast.Name) and node.id == function.name:
-                edits.replace(edits.start(node), edits.end(node), own_name)
-    return edits.result()[0] if edits.edits else text
+                edits.replace(edits.start(node), edits.end(node), unique_name)
+    return edits.result()[0] if edits.edits else text, old_names
 
 
-def old_names(text: str) -> str:
-    """Return a text with the names that functions have in the old text."""
-    return MARKED.sub(lambda match: match[1], text)
+def with_old_names(text: str, old_names: Mapping[str, str]) -> str:
+    """Return a text with the names that functions have in the old text. Other names that look like the new ones
+    stay."""
+    if not old_names:
+        return text
+    return re.sub(rf"\b({'|'.join(old_names)})\b", lambda match: old_names[match[1]], text)
 
 
 def _functions(node: ast.AST, scope: Scope, names: Names) -> list[tuple[ast.FunctionDef, Scope]]:

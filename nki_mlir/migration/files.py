@@ -17,7 +17,7 @@ from nki_mlir.input_limits import TEXT_BYTES, InputTooLarge
 from nki_mlir.language.signatures.older_releases import OF_CURRENT, TENSOR
 from nki_mlir.language.signatures.table import releases_with
 from nki_mlir.migration.beta_forms import functions_in_beta_form
-from nki_mlir.migration.equal_names import NamedTwice, old_names, with_own_names
+from nki_mlir.migration.equal_names import NamedTwice, with_old_names, with_unique_names
 from nki_mlir.migration.import_graph import files_of_packages_beside
 from nki_mlir.migration.modules import SourceModule
 from nki_mlir.migration.names import Names, imported_words, lines_of_unresolved, with_named_imports
@@ -109,12 +109,12 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
             gridded[file.stem] = gridded_kernels(file, text)
     reports = {file: MigrationReport(str(file)) for file in files}
     beta = [file for file in files if Names(texts[file]).is_beta or functions_in_beta_form(texts[file])]
-    modules = {}
+    modules, old_names = {}, {}
     for file in sorted({*beta, *imported_files(beta, neighbors)} | {f for f in files if _launched(f, texts, gridded)}):
         if file in beta:
             _refuse_texts(file, texts[file])
         report = reports.get(file) or MigrationReport(str(file), muted=1)
-        text = _with_own_names(file, with_named_imports(neighbors[file]), file in texts)
+        text, old_names[file] = _with_unique_names(file, with_named_imports(neighbors[file]), file in texts)
         modules[file] = SourceModule(text, report, _launched(file, neighbors, gridded))
         modules[file].kernels.is_written = file in texts
         modules[file].kernels.exact_quotients = exact_quotients
@@ -127,10 +127,11 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
                 modules[file].kernels.rewrites or modules[file].handed_on or _launched(file, texts, gridded))):
             other_texts = [text for path, text in neighbors.items() if path != file]
             replaced = modules[file].kernels.replaced_methods
-            new = without_spare_methods(old_names(modules[file].text()), texts[file], replaced, other_texts, report)
-            report.entries = [replace(e, text=old_names(e.text)) for e in report.entries]
+            new = with_old_names(modules[file].text(), old_names[file])
+            new = without_spare_methods(new, texts[file], replaced, other_texts, report)
+            report.entries = [replace(e, text=with_old_names(e.text, old_names[file])) for e in report.entries]
             new = without_address_functions(new, modules[file].kernels.address_functions, other_texts)
-            functions = {old_names(name) for name in modules[file].kernels.functions}
+            functions = {with_old_names(name, old_names[file]) for name in modules[file].kernels.functions}
             _report_unresolved(with_named_imports(texts[file]), functions, report)
             for line, name in absent_helpers(file, modules[file], neighbors):
                 report.add_manual(line,
@@ -145,13 +146,13 @@ def _migrated(path: Path, release: str, only: Collection[Path] | None, exact_quo
     return results
 
 
-def _with_own_names(file: Path, text: str, is_written: bool) -> str:
-    """Return the text of a file whose kernels all have names of their own."""
+def _with_unique_names(file: Path, text: str, is_written: bool) -> tuple[str, dict[str, str]]:
+    """Return the text of a file whose kernels all have different names, and the old names by the new ones."""
     try:
-        return with_own_names(text)
+        return with_unique_names(text)
     except NamedTwice as error:
         if not is_written:
-            return text
+            return text, {}
         raise MigrationError(what=str(error), how="give each kernel its own name").located(
             Location(str(file), error.line, 0)) from None
 

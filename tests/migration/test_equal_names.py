@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.compat import install
-from nki_mlir.migration.equal_names import NamedTwice, old_names, with_own_names
+from nki_mlir.migration.equal_names import NamedTwice, with_old_names, with_unique_names
 from nki_mlir.migration.files import MigrationError, migrated
 from tests.migration.test_migration import loaded
 
@@ -64,7 +64,15 @@ def test_two_kernels_of_one_block_are_an_error(text, line, first, tmp_path):
 def test_texts_without_equal_names(text):
     if "kernel_of_line_3" in text:
         with pytest.raises(NamedTwice, match="kernel is the name of the kernel in line 7, too"):
-            with_own_names(text)
+            with_unique_names(text)
     else:
-        assert with_own_names(text) == text
-    assert old_names("kernel_of_line_12(x), kernel") == "kernel(x), kernel"
+        assert with_unique_names(text) == (text, {})
+    assert with_old_names("kernel_of_line_12(x), kernel", {"kernel_of_line_12": "kernel"}) == "kernel(x), kernel"
+
+
+def test_names_of_the_user_that_look_like_unique_ones_stay(tmp_path):
+    file = tmp_path / "kernels.py"
+    file.write_text(HEAD + "rows_of_line_3 = 8\n\n\n" + KERNEL.replace("OPERATION", "* 2").replace(
+        "nl.store(out, nl.load(x)", "sum_of_line_2 = nl.load(x)\n    nl.store(out, sum_of_line_2"))
+    new = migrated(file, "2.32")[0].new
+    assert "rows_of_line_3 = 8\n" in new and "sum_of_line_2 = nl.load(x)\n" in new and new.count("sum_of_line_2") == 2

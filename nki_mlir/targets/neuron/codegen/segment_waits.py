@@ -268,9 +268,8 @@ def walked(state: WaitScan) -> WaitScan:
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:
     """Return the group of queues of a transfer: an engine has separate queues for transfers to SBUF and to HBM."""
-    op = step.op
-    written, = [tile for tile in type(op).tiles_written(op.__dict__) if tile is not None][:1]
-    return op.runs_on, int(written.space == HBM)
+    written = next(tile for tile in type(step.op).tiles_written(step.op.__dict__) if tile is not None)
+    return step.op.runs_on, int(written.space == HBM)
 
 
 def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> list[list[int]]:
